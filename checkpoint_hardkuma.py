@@ -1,0 +1,185 @@
+"""What a checkpoint folder holds beside weights and config: tokenizer, code, sentence-transformers files, the card.
+
+A folder is written under a temporary name and moved into place, so that an interrupted save never leaves half a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import cached_file, logging
+
+from .configuration_hardkuma import HardKumaConfig
+
+logger = logging.get_logger(__name__)
+
+HERE = Path(__file__).parent
+CARD_TEMPLATE = "model_card.md"
+TRAVELLING_FILES = (
+    "configuration_hardkuma.py",
+    "surface_hardkuma.py",
+    "gates_hardkuma.py",
+    "pooling_hardkuma.py",
+    "attention_hardkuma.py",
+    "losses_hardkuma.py",
+    "encoders_hardkuma.py",
+    "checkpoint_hardkuma.py",
+    "pretrained_hardkuma.py",
+    "modeling_hardkuma.py",
+)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@contextmanager
+def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary folder beside `target`; on success its files replace those of `target`, on failure it vanishes.
+
+    Weight files of an earlier save that the new one does not have (other shards) are removed.
+
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     with staged(Path(root) / "model") as folder:
+    ...         _ = (folder / "config.json").write_text("{}")
+    ...     sorted(p.name for p in (Path(root) / "model").iterdir())
+    ['config.json']
+    """
+    target = Path(target)
+    if target.is_file():
+        raise NotADirectoryError(f"{target} is a file; give a folder to save into.")
+    if target.resolve() == HERE.resolve():
+        raise ValueError(f"{target} holds the source code of hardkuma; save into another folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield folder
+        _publish(folder, target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    # mkdtemp makes folders private; a checkpoint gets the permissions that mkdir would give.
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    if not target.exists():
+        os.rename(folder, target)
+        return
+    new = {path.name for path in folder.iterdir()}
+    if any(name.endswith(".safetensors") for name in new):
+        for old in target.glob("model*.safetensors*"):
+            if old.name not in new:
+                old.unlink()
+    for path in sorted(folder.iterdir()):
+        os.replace(path, target / path.name)
+
+
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, config: HardKumaConfig) -> None:
+    """Tokenizer files, with the encoder's maximum length, so that `truncation=True` cuts where the encoder does."""
+    if config.max_seq_length is not None:
+        tokenizer.model_max_length = config.max_seq_length
+    tokenizer.save_pretrained(folder)
+
+
+def write_code(folder: Path) -> None:
+    """All code that travels with a checkpoint; it needs torch and transformers alone."""
+    for name in TRAVELLING_FILES:
+        shutil.copyfile(HERE / name, folder / name)
+
+
+def write_sentence_transformers(folder: Path) -> None:
+    """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding."""
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    settings = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "sentence_features", "method_output_name": "rationale"}},
+        "module_output_name": "sentence_embedding",
+    }
+    _write_json(folder / "modules.json", [module])
+    _write_json(folder / "sentence_bert_config.json", settings)
+    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_card(folder: Path, config: HardKumaConfig, source: str | None, values: dict[str, str] | None = None) -> None:
+    """README.md from the template `model_card.md`, which travels along so that a reloaded model can write cards too.
+
+    Args:
+        folder: where to write.
+        config: fills in the encoder, the view and the table of settings.
+        source: the checkpoint that the model was loaded from, searched for the template if the package is not there.
+        values: further fields of the template by name ("name", "training", "evaluation", "examples").
+    """
+    template = _find_template(source)
+    if template is None:
+        logger.warning("no %s found beside the code or in %s: the checkpoint gets no card.", CARD_TEMPLATE, source)
+        return
+    (folder / CARD_TEMPLATE).write_text(template, encoding="utf-8")
+    (folder / "README.md").write_text(render_card(template, config, values), encoding="utf-8")
+
+
+def _find_template(source: str | None) -> str | None:
+    if (HERE / CARD_TEMPLATE).is_file():
+        return (HERE / CARD_TEMPLATE).read_text(encoding="utf-8")
+    if not source:
+        return None
+    found = cached_file(
+        source,
+        CARD_TEMPLATE,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found).read_text(encoding="utf-8")
+
+
+def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | None = None) -> str:
+    """Fill in `{{ field }}` marks. A field that the template does not have, or a mark without a value, is an error.
+
+    >>> render_card("{{ name }} uses {{ view }}.", HardKumaConfig(view="input"), {"name": "demo"})
+    'demo uses input.'
+    """
+    encoder = config.encoder_name_or_path
+    fields = {
+        "name": "HardKuma gates",
+        "base_model": f"base_model: {encoder}\n" if encoder else "",
+        "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
+        "view": config.view,
+        "settings": _settings_table(config),
+        "training": "This checkpoint has not been trained: its gates are those of random weights.",
+        "evaluation": "No numbers were measured for this checkpoint.",
+        "examples": "No examples were recorded for this checkpoint.",
+    }
+    unknown = set(values or {}) - set(fields)
+    if unknown:
+        raise ValueError(f"the card has no field {sorted(unknown)[0]!r}; its fields: {', '.join(sorted(fields))}.")
+    fields.update(values or {})
+
+    def fill(match: re.Match[str]) -> str:
+        if match.group(1) not in fields:
+            raise ValueError(f"the card's template asks for {match.group(1)!r}; known: {', '.join(sorted(fields))}.")
+        return fields[match.group(1)]
+
+    return re.sub(r"\{\{ (\w+) \}\}", fill, template)
+
+
+def _settings_table(config: HardKumaConfig) -> str:
+    defaults = HardKumaConfig().to_dict()
+    hidden = ("encoder_config", "special_token_ids", "auto_map", "encoder_fingerprint", "transformers_version")
+    hidden += ("id2label", "label2id", "architectures", "dtype", "model_type", "encoder_name_or_path", "projections")
+    rows = [
+        f"| `{name}` | `{value}` |"
+        for name, value in config.to_dict().items()
+        if name not in hidden and not name.startswith("_") and (value != defaults.get(name) or name == "view")
+    ]
+    return "\n".join(["| setting | value |", "|---|---|", *rows])

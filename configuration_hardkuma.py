@@ -1,0 +1,407 @@
+"""Every knob of HardKuma: named, documented, validated once, round-tripped through JSON."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+SAMPLERS = ("relaxed", "straight_through", "stretched")
+VIEWS = ("hidden", "input", "reencode")
+POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
+SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape")
+SHAPE_BOUNDS = ("smooth", "clamp")
+FREQUENCY_FILTERS = ("none", "low", "high", "band")
+CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
+SIMILARITIES = ("cosine", "dot")
+RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
+ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_hardkuma.HardKumaConfig",
+    "AutoModel": "modeling_hardkuma.HardKumaModel",
+    "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
+}
+
+# Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
+UNTRUSTED_KEYS = frozenset(
+    {"auto_map", "trust_remote_code", "custom_pipelines", "name_or_path", "_name_or_path", "quantization_config"}
+)
+
+# What transformers itself writes into, or passes along with, any config.
+_BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
+    "attn_implementation",
+    "auto_map",
+    "custom_pipelines",
+    "experts_implementation",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "tokenizer_class",
+    "torch_dtype",
+}
+
+
+class StaticEncoderConfig(PreTrainedConfig):
+    """An encoder without context: one vector per token (deep averaging networks, static embeddings).
+
+    >>> StaticEncoderConfig(vocab_size=100, hidden_size=8).hidden_size
+    8
+    """
+
+    model_type = "hardkuma_static"
+
+    def __init__(self, vocab_size: int = 30522, hidden_size: int = 384, pad_token_id: int | None = None, **kwargs: Any):
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.pad_token_id = pad_token_id
+        self.num_hidden_layers = 0
+        super().__init__(**kwargs)
+
+
+def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a nested config without any key that asks for code, trust or another download, at any depth.
+
+    >>> strip_untrusted({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}, "x": {"trust_remote_code": True}})
+    {'model_type': 'bert', 'x': {}}
+    """
+    return {
+        key: strip_untrusted(value) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if key not in UNTRUSTED_KEYS
+    }
+
+
+def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
+    """The encoder's config as an object of a *stock* transformers class (or `StaticEncoderConfig`), stripped of trust.
+
+    >>> make_encoder_config({"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}).hidden_size
+    32
+    """
+    values = strip_untrusted(config if isinstance(config, Mapping) else config.to_dict())
+    model_type = values.pop("model_type", None)
+    if model_type == StaticEncoderConfig.model_type:
+        return StaticEncoderConfig(**values)
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"encoder_config has model_type {model_type!r}, which is not an architecture of this transformers version; "
+            "encoders that need code of their own are not loaded. Use a stock architecture such as 'bert'."
+        )
+    return AutoConfig.for_model(model_type, **values)
+
+
+class HardKumaConfig(PreTrainedConfig):
+    r"""Configuration of [`HardKumaModel`]. Every value is checked here, once; an error names the value and the fix.
+
+    **The encoder** (filled in by `HardKumaModel.from_encoder`)
+
+    Args:
+        encoder_config (`dict` or `PreTrainedConfig`): architecture of the encoder; a stock class, nothing in it is trusted.
+        encoder_name_or_path (`str`): Hub id or folder that the encoder came from; a gate-head-only save finds it again.
+        encoder_fingerprint (`str`): SHA-256 over the encoder's tensors, so that a head is never put on other weights.
+        pooling_mode (`str` or `list[str]`, "mean"): the encoder's own pooling, one or several (concatenated) of
+            "mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens".
+        normalize (`bool`, False): whether the encoder scales its sentence vectors to length 1.
+        projections (`list[dict]`): linear layers after pooling, each `{"in_features", "out_features", "bias",
+            "activation"}`.
+        special_token_ids (`list[int]`): ids that are never selected ([CLS], [SEP], padding, ...).
+        gate_head_only (`bool`, False): the checkpoint holds the gate head alone and finds its encoder by name.
+        max_seq_length (`int`, None): length at which the tokenizer cuts.
+        freeze_encoder (`bool`, True): train the gate head alone; the encoder stays in eval mode and gets no gradient.
+
+    **The selector**
+
+    Args:
+        selector_inputs (`list[str]`, ["state"]): what the selector sees of a token: any of "state" (the encoder's state),
+            "input" (its non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention
+            received and given), "shape" (one-hot class of the word's form, needs `surface_ids`).
+        selector_layer (`int`, -1): which layer's states "state" and "norm" read; -1 is the last, 0 the embeddings.
+        selector_hidden_size (`int`, 128): width of the hidden layer, > 0.
+        selector_dropout (`float`, 0.0): dropout in the selector, in [0, 1).
+        num_selectors (`int`, 1): K; more than one adds a selector axis to gates and embeddings.
+        attention_layers (`list[int]`, [-1]): layers whose attention is averaged for "attention".
+        shape_min, shape_max (`float`, 1.0 and 10.0): bounds of alpha and beta, 0 < min < max. Shapes below 1 give the
+            U-shaped density that makes gates decisive.
+        shape_bound (`str`, "smooth"): "smooth": min + R s / (R + s) with s = softplus(x), R = max - min, whose gradient
+            never dies; "clamp": min(max, min + s), as in the original equation, with no gradient above max.
+
+    **The gate**
+
+    Args:
+        sampler (`str`, "stretched"): "relaxed", "straight_through" or "stretched".
+        stretch_low, stretch_high (`float`, -0.1 and 1.1): l < 0 and r > 1 of the stretched gate.
+        gate_threshold (`float`, 0.5): t in z = 1[g > t]; in [0, 1).
+        decision_threshold (`float`, 0.5): in eval a token is selected if P(g > t) exceeds this; in (0, 1).
+        surface_weight (`float`, 1.0): weight of the word-shape log-odds when `surface_ids` is given; >= 0.
+        surface_shrinkage (`float`, 100.0): pseudo-count that pulls the log-odds of rare classes to zero; >= 0.
+
+    **The views**
+
+    Args:
+        view (`str`, "hidden"): where rationale and complement are pooled from: "hidden" (contextual states), "input"
+            (centred input embeddings) or "reencode" (the encoder run again on the gated input).
+        frequency_filter (`str`, "none"): "low", "high" or "band" pass over the pooled vector's spectrum.
+        frequency_low, frequency_high (`float`, 0.0 and 1.0): cut-offs as fractions of the highest frequency; "low" keeps
+            f <= high, "high" keeps f >= low, "band" keeps low <= f <= high.
+
+    **The losses**
+
+    Args:
+        contrastive (`str`, "infonce"): "infonce" (anchors against the others) or "nt_xent" (symmetric, 2N views).
+        similarity (`str`, "cosine"): "cosine" or "dot"; the same thing where the encoder normalises.
+        temperature (`float`, 0.05): tau > 0.
+        lambda_cmp (`float`, 1.0): weight of the complement's contrastive term, subtracted.
+        bound_complement (`bool`, False): stop pushing the complement once it is at chance, log(global batch).
+        lambda_s (`float` or `list[float]`, 1.0): sparsity weight; one for all selectors or one each.
+        lambda_tv (`float`, 0.0): total-variation weight.
+        rate_constraint (`str`, "none"): hold E[selected] at `target_rate` by "penalty" or "lagrangian".
+        target_rate (`float`, 0.2): pi, a fraction in (0, 1), never a percentage.
+        lambda_e (`float`, 1.0): weight of the constraint.
+        multiplier_lr (`float`, 0.05): step of the Lagrange multiplier per training step; > 0.
+        lambda_kl (`float`, 0.0): weight of the symmetric KL between selectors: > 0 aligns them, < 0 separates them.
+
+    Example:
+        >>> config = HardKumaConfig(encoder_config={"model_type": "bert"}, view="reencode", temperature=0.3)
+        >>> HardKumaConfig.from_dict(config.to_dict()).view
+        'reencode'
+    """
+
+    model_type = "hardkuma"
+    sub_configs = {"encoder_config": AutoConfig}
+
+    def __init__(
+        self,
+        encoder_config: dict[str, Any] | PreTrainedConfig | None = None,
+        encoder_name_or_path: str | None = None,
+        encoder_fingerprint: str | None = None,
+        pooling_mode: str | list[str] = "mean",
+        normalize: bool = False,
+        projections: list[dict[str, Any]] | None = None,
+        special_token_ids: list[int] | None = None,
+        gate_head_only: bool = False,
+        max_seq_length: int | None = None,
+        freeze_encoder: bool = True,
+        selector_inputs: list[str] | tuple[str, ...] = ("state",),
+        selector_layer: int = -1,
+        selector_hidden_size: int = 128,
+        selector_dropout: float = 0.0,
+        num_selectors: int = 1,
+        attention_layers: list[int] | tuple[int, ...] = (-1,),
+        shape_min: float = 1.0,
+        shape_max: float = 10.0,
+        shape_bound: str = "smooth",
+        sampler: str = "stretched",
+        stretch_low: float = -0.1,
+        stretch_high: float = 1.1,
+        gate_threshold: float = 0.5,
+        decision_threshold: float = 0.5,
+        surface_weight: float = 1.0,
+        surface_shrinkage: float = 100.0,
+        view: str = "hidden",
+        frequency_filter: str = "none",
+        frequency_low: float = 0.0,
+        frequency_high: float = 1.0,
+        contrastive: str = "infonce",
+        similarity: str = "cosine",
+        temperature: float = 0.05,
+        lambda_cmp: float = 1.0,
+        bound_complement: bool = False,
+        lambda_s: float | list[float] = 1.0,
+        lambda_tv: float = 0.0,
+        rate_constraint: str = "none",
+        target_rate: float = 0.2,
+        lambda_e: float = 1.0,
+        multiplier_lr: float = 0.05,
+        lambda_kl: float = 0.0,
+        **kwargs: Any,
+    ):
+        known = set(HardKumaConfig.__init__.__annotations__) - {"kwargs"}
+        _check_foreign(kwargs.pop("model_type", None))
+        _check_names(kwargs, known)
+        self.encoder_config = None if encoder_config is None else make_encoder_config(encoder_config)
+        self.encoder_name_or_path = encoder_name_or_path
+        self.encoder_fingerprint = encoder_fingerprint
+        self.pooling_mode = list(pooling_mode) if isinstance(pooling_mode, (list, tuple)) else pooling_mode
+        self.normalize = normalize
+        self.projections = [dict(projection) for projection in projections or []]
+        self.special_token_ids = sorted(int(i) for i in set(special_token_ids or []))
+        self.gate_head_only = gate_head_only
+        self.max_seq_length = max_seq_length
+        self.freeze_encoder = freeze_encoder
+        self.selector_inputs = list(selector_inputs)
+        self.selector_layer = selector_layer
+        self.selector_hidden_size = selector_hidden_size
+        self.selector_dropout = selector_dropout
+        self.num_selectors = num_selectors
+        self.attention_layers = list(attention_layers)
+        self.shape_min = shape_min
+        self.shape_max = shape_max
+        self.shape_bound = shape_bound
+        self.sampler = sampler
+        self.stretch_low = stretch_low
+        self.stretch_high = stretch_high
+        self.gate_threshold = gate_threshold
+        self.decision_threshold = decision_threshold
+        self.surface_weight = surface_weight
+        self.surface_shrinkage = surface_shrinkage
+        self.view = view
+        self.frequency_filter = frequency_filter
+        self.frequency_low = frequency_low
+        self.frequency_high = frequency_high
+        self.contrastive = contrastive
+        self.similarity = similarity
+        self.temperature = temperature
+        self.lambda_cmp = lambda_cmp
+        self.bound_complement = bound_complement
+        self.lambda_s = list(lambda_s) if isinstance(lambda_s, (list, tuple)) else lambda_s
+        self.lambda_tv = lambda_tv
+        self.rate_constraint = rate_constraint
+        self.target_rate = target_rate
+        self.lambda_e = lambda_e
+        self.multiplier_lr = multiplier_lr
+        self.lambda_kl = lambda_kl
+        _check_values(self)
+        # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
+        # config file claims here is ignored.
+        kwargs["auto_map"] = dict(AUTO_MAP)
+        kwargs["id2label"] = {0: "O", 1: "ENTITY"}
+        kwargs["label2id"] = {"O": 0, "ENTITY": 1}
+        super().__init__(**kwargs)
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the encoder's token states."""
+        return self.encoder_config.hidden_size
+
+    @property
+    def projection_dim(self) -> int:
+        """Size of a sentence vector (the name under which sentence-transformers looks for it)."""
+        if self.view == "input":
+            return getattr(self.encoder_config, "embedding_size", self.hidden_size)
+        return self.projections[-1]["out_features"] if self.projections else self.hidden_size * len(self.pooling_modes)
+
+    @property
+    def pooling_modes(self) -> list[str]:
+        """The pooling modes as a list; several are concatenated."""
+        return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
+
+    @property
+    def sparsity_weights(self) -> list[float]:
+        """lambda_s of each selector."""
+        return self.lambda_s if isinstance(self.lambda_s, list) else [self.lambda_s] * self.num_selectors
+
+
+def _check_foreign(model_type: str | None) -> None:
+    if model_type not in (None, HardKumaConfig.model_type):
+        raise ValueError(
+            f"this is the config of a {model_type!r} model, not of 'hardkuma'; "
+            "to put gates on an encoder call HardKumaModel.from_encoder(path)."
+        )
+
+
+def _check_names(kwargs: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse misspelt names instead of silently keeping them, as PreTrainedConfig would."""
+    for name in kwargs:
+        if name in _BASE_NAMES or name.startswith("_"):
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(sorted(known))}."
+        raise ValueError(f"unknown config name {name!r}: {hint}")
+
+
+def _check_values(config: HardKumaConfig) -> None:
+    """All range checks. Bounds are (low, high, low allowed, high allowed)."""
+    _choice("sampler", config.sampler, SAMPLERS)
+    _choice("view", config.view, VIEWS)
+    _choice("shape_bound", config.shape_bound, SHAPE_BOUNDS)
+    _choice("frequency_filter", config.frequency_filter, FREQUENCY_FILTERS)
+    _choice("contrastive", config.contrastive, CONTRASTIVE_LOSSES)
+    _choice("similarity", config.similarity, SIMILARITIES)
+    _choice("rate_constraint", config.rate_constraint, RATE_CONSTRAINTS)
+    _choices("pooling_mode", config.pooling_modes, POOLING_MODES)
+    _choices("selector_inputs", config.selector_inputs, SELECTOR_INPUTS)
+    for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
+        if not isinstance(getattr(config, name), bool):
+            raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
+    for name in ("selector_hidden_size", "num_selectors"):
+        _whole(name, getattr(config, name), minimum=1)
+    _whole("selector_layer", config.selector_layer)
+    for layer in config.attention_layers:
+        _whole("attention_layers", layer)
+    if not config.attention_layers:
+        raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
+    if config.max_seq_length is not None:
+        _whole("max_seq_length", config.max_seq_length, minimum=1)
+    _inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)
+    _inside("shape_min", config.shape_min, 0.0, math.inf)
+    _inside("shape_max", config.shape_max, config.shape_min, math.inf)
+    _inside("stretch_low", config.stretch_low, -math.inf, 0.0)
+    _inside("stretch_high", config.stretch_high, 1.0, math.inf)
+    _inside("gate_threshold", config.gate_threshold, 0.0, 1.0, low_in=True)
+    _inside("decision_threshold", config.decision_threshold, 0.0, 1.0)
+    _inside("surface_weight", config.surface_weight, 0.0, math.inf, low_in=True)
+    _inside("surface_shrinkage", config.surface_shrinkage, 0.0, math.inf, low_in=True)
+    _inside("frequency_low", config.frequency_low, 0.0, 1.0, low_in=True, high_in=True)
+    _inside("frequency_high", config.frequency_high, config.frequency_low, 1.0, low_in=True, high_in=True)
+    _inside("temperature", config.temperature, 0.0, math.inf)
+    _inside("target_rate", config.target_rate, 0.0, 1.0)
+    _inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
+    for name in ("lambda_cmp", "lambda_tv", "lambda_e", "lambda_kl"):
+        _inside(name, getattr(config, name), -math.inf, math.inf)
+    if len(config.sparsity_weights) != config.num_selectors:
+        raise ValueError(
+            f"lambda_s has {len(config.sparsity_weights)} values for num_selectors={config.num_selectors}; "
+            "give one number, or one for each selector."
+        )
+    for weight in config.sparsity_weights:
+        _inside("lambda_s", weight, -math.inf, math.inf)
+    for projection in config.projections:
+        if set(projection) != {"in_features", "out_features", "bias", "activation"}:
+            raise ValueError(
+                f"a projection needs exactly in_features, out_features, bias and activation, got {sorted(projection)}."
+            )
+        _choice("projection activation", projection["activation"], ACTIVATIONS)
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def _choices(name: str, values: list[Any], choices: tuple[str, ...]) -> None:
+    if not values:
+        raise ValueError(f"{name} must name at least one of {', '.join(choices)}; got none.")
+    for value in values:
+        _choice(name, value, choices)
+    if len(set(values)) != len(values):
+        raise ValueError(f"{name} names something twice: {values!r}.")
+
+
+def _whole(name: str, value: Any, minimum: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or (minimum is not None and value < minimum):
+        wanted = "a whole number" if minimum is None else f"a whole number >= {minimum}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
+
+
+def _inside(name: str, value: Any, low: float, high: float, *, low_in: bool = False, high_in: bool = False) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    above = number and (value > low or (low_in and value == low))
+    below = number and (value < high or (high_in and value == high))
+    if not (above and below):
+        if math.isinf(low) and math.isinf(high):
+            wanted = "a finite number"
+        elif math.isinf(high):
+            wanted = f"{'>=' if low_in else '>'} {low:g}"
+        elif math.isinf(low):
+            wanted = f"{'<=' if high_in else '<'} {high:g}"
+        else:
+            wanted = f"in {'[' if low_in else '('}{low:g}, {high:g}{']' if high_in else ')'}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
+
+
+HardKumaConfig.register_for_auto_class()

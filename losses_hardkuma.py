@@ -1,0 +1,227 @@
+"""The losses, all in fp32, all over the *global* batch: contrastive terms, regularisers, and what several processes share.
+
+Every function is written so that the mean over processes of its value and gradient (which is what data-parallel training
+takes) equals the value and gradient of one process on the joined batch.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from .pooling_hardkuma import normalize
+
+
+def world_size() -> int:
+    """Number of processes that train together; 1 without torch.distributed."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+class _Gather(torch.autograd.Function):
+    """Forward: concatenate every process's rows. Backward: sum the gradients of all processes, keep one's own rows.
+
+    A gather without this backward loses the gradient that a row receives as somebody else's negative.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        ctx.size = rows.shape[0]
+        parts = [torch.empty_like(rows) for _ in range(world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        grad = grad.contiguous()
+        dist.all_reduce(grad)
+        start = dist.get_rank() * ctx.size
+        return grad[start : start + ctx.size]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """(rows, ...) -> (rows of all processes, ...), with gradients; the identity in one process. Equal sizes everywhere.
+
+    >>> gather_rows(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
+    return rows if world_size() == 1 else _Gather.apply(rows)
+
+
+def _gather_mask(mask: Tensor) -> Tensor:
+    # Not every backend gathers booleans.
+    return gather_rows(mask.to(torch.uint8)).bool()
+
+
+def _first_own_row(rows: int) -> int:
+    return 0 if world_size() == 1 else dist.get_rank() * rows
+
+
+def mean_over_rows(values: Tensor, valid: Tensor) -> Tensor:
+    """Mean of (batch,) values over the valid rows of the global batch; 0 if there are none.
+
+    Scaled by the number of processes, so that averaging over processes gives the global mean even where they hold
+    different numbers of valid rows.
+
+    >>> mean_over_rows(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
+    tensor(2.)
+    """
+    count = gather_rows(valid.to(values.dtype)).sum().clamp_min(1.0)
+    return torch.where(valid, values, torch.zeros_like(values)).sum() * world_size() / count
+
+
+def _prepare(vectors: Tensor, similarity: str) -> Tensor:
+    return normalize(vectors.float()) if similarity == "cosine" else vectors.float()
+
+
+def info_nce(
+    anchor: Tensor, other: Tensor, temperature: float, valid: Tensor | None = None, similarity: str = "cosine"
+) -> Tensor:
+    """-1/B sum_i log( exp(a_i . o_i / tau) / sum_j exp(a_i . o_j / tau) ), j over the global batch.
+
+    Args:
+        anchor, other: (batch, dim).
+        temperature: tau.
+        valid: (batch,) bool; other rows are neither averaged nor used as negatives.
+
+    >>> rows = torch.eye(4)
+    >>> bool(info_nce(rows, rows, 0.05) < 1e-6), round(float(info_nce(rows, rows.flip(0), 1.0)), 4)
+    (True, 1.7437)
+    """
+    valid = torch.ones(len(anchor), dtype=torch.bool, device=anchor.device) if valid is None else valid
+    rows, columns = _prepare(anchor, similarity), gather_rows(_prepare(other, similarity))
+    logits = rows @ columns.T / temperature
+    own = torch.arange(len(rows), device=rows.device) + _first_own_row(len(rows))
+    return mean_over_rows(_cross_entropy(logits, own, _gather_mask(valid), valid), valid)
+
+
+def nt_xent(
+    anchor: Tensor, other: Tensor, temperature: float, valid: Tensor | None = None, similarity: str = "cosine"
+) -> Tensor:
+    """The symmetric variant: 2B views z = [anchor; other], -1/2B sum_i log( exp(z_i . z_pair(i) / tau) / sum_{k != i} ... ).
+
+    >>> rows = torch.eye(4)
+    >>> bool(nt_xent(rows, rows, 0.05) < 1e-6)
+    True
+    """
+    valid = torch.ones(len(anchor), dtype=torch.bool, device=anchor.device) if valid is None else valid
+    first, second = _prepare(anchor, similarity), _prepare(other, similarity)
+    all_first, all_second, all_valid = gather_rows(first), gather_rows(second), _gather_mask(valid)
+    logits = torch.cat([first, second]) @ torch.cat([all_first, all_second]).T / temperature
+    number, rows = len(all_first), torch.arange(len(first), device=first.device) + _first_own_row(len(first))
+    itself, pair = torch.cat([rows, rows + number]), torch.cat([rows + number, rows])
+    logits = logits.scatter(1, itself[:, None], -torch.inf)
+    both = torch.cat([valid, valid])
+    return mean_over_rows(_cross_entropy(logits, pair, torch.cat([all_valid, all_valid]), both), both)
+
+
+def _cross_entropy(logits: Tensor, target: Tensor, column_valid: Tensor, row_valid: Tensor) -> Tensor:
+    """Cross entropy per row with invalid columns left out; invalid rows get a finite dummy."""
+    logits = logits.masked_fill(~column_valid, -torch.inf)
+    safe = torch.where(row_valid[:, None], logits, torch.zeros_like(logits))
+    return F.cross_entropy(safe, target, reduction="none")
+
+
+CONTRASTIVE = {"infonce": info_nce, "nt_xent": nt_xent}
+
+
+def bounded_by_chance(loss: Tensor, global_batch: int) -> Tensor:
+    """min(loss, log N): once the complement identifies its sentence no better than chance, nothing more is asked of it.
+
+    >>> bounded_by_chance(torch.tensor(9.0), 8)
+    tensor(2.0794)
+    """
+    return loss.clamp_max(math.log(max(global_batch, 1)))
+
+
+def _per_content(total: Tensor, content: Tensor) -> Tensor:
+    valid = content.any(-1)
+    return mean_over_rows(total / content.sum(-1).clamp_min(1), valid)
+
+
+def sparsity(gates: Tensor, content: Tensor) -> Tensor:
+    """sum(c g) / sum(c) of each sentence, averaged over sentences. gates, content: (batch, length)
+
+    >>> sparsity(torch.tensor([[1.0, 0.0, 1.0]]), torch.tensor([[True, True, False]]))
+    tensor(0.5000)
+    """
+    return _per_content((gates * content).sum(-1), content)
+
+
+def total_variation(gates: Tensor, content: Tensor) -> Tensor:
+    """sum |g_{i+1} - g_i| c_i c_{i+1} / sum(c) of each sentence, averaged over sentences.
+
+    >>> total_variation(torch.tensor([[1.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    tensor(0.5000)
+    """
+    steps = (gates[:, 1:] - gates[:, :-1]).abs() * content[:, 1:] * content[:, :-1]
+    return _per_content(steps.sum(-1), content)
+
+
+def selection_rate(probs: Tensor, content: Tensor) -> Tensor:
+    """E[z] over all content tokens of the global batch, the same number in every process. probs, content: (batch, length)
+
+    >>> selection_rate(torch.tensor([[0.5, 0.1], [0.3, 0.9]]), torch.tensor([[True, True], [True, False]]))
+    tensor(0.3000)
+    """
+    here = torch.stack([(probs.float() * content).sum(), content.sum().float()])[None]
+    selected, number = gather_rows(here).sum(0)
+    return selected / number.clamp_min(1.0)
+
+
+def rate_penalty(rate: Tensor, target: float) -> Tensor:
+    """(E[z] - pi)^2.
+
+    >>> rate_penalty(torch.tensor(0.5), 0.2)
+    tensor(0.0900)
+    """
+    return (rate - target) ** 2
+
+
+def rate_lagrangian(rate: Tensor, target: float, multiplier: Tensor) -> Tensor:
+    """mu (E[z] - pi) + (E[z] - pi)^2: the augmented Lagrangian. The quadratic term damps the multiplier's swings.
+
+    The multiplier mu is moved by `next_multiplier`, in training only, and gets no gradient here.
+
+    >>> rate_lagrangian(torch.tensor(0.5), 0.2, torch.tensor(2.0))
+    tensor(0.6900)
+    """
+    return multiplier.detach() * (rate - target) + rate_penalty(rate, target)
+
+
+def next_multiplier(multiplier: Tensor, rate: Tensor, target: float, step: float) -> Tensor:
+    """mu + step (E[z] - pi) / (pi (1 - pi)): gradient ascent on the multiplier, in units of the rate's own spread.
+
+    >>> next_multiplier(torch.tensor(0.0), torch.tensor(0.5), 0.2, 0.1)
+    tensor(0.1875)
+    """
+    return multiplier + step * (rate.detach() - target) / (target * (1 - target))
+
+
+def symmetric_kl(log_odds: Tensor, content: Tensor, bounded: bool = False) -> Tensor:
+    """Mean over pairs of selectors and content tokens of (KL(p || q) + KL(q || p)) / 2 between Bernoulli gates.
+
+    For Bernoulli variables this is (p - q)(logit p - logit q) / 2. `bounded` gives KL / (1 + KL) in [0, 1): what a
+    negative weight may maximise without running away.
+
+    Args:
+        log_odds: (batch, K, length) logit of the selection probability.
+        content: (batch, length).
+
+    >>> log_odds = torch.tensor([[[0.0], [2.0]]])
+    >>> symmetric_kl(log_odds, torch.ones(1, 1, dtype=torch.bool))
+    tensor(0.3808)
+    """
+    pairs = list(combinations(range(log_odds.shape[1]), 2))
+    if not pairs:
+        return log_odds.new_zeros(())
+    first, second = log_odds[:, [i for i, _ in pairs]], log_odds[:, [j for _, j in pairs]]
+    divergence = (torch.sigmoid(first) - torch.sigmoid(second)) * (first - second) / 2
+    if bounded:
+        divergence = divergence / (1 + divergence)
+    return _per_content((divergence * content[:, None]).mean(1).sum(-1), content)
