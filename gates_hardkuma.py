@@ -37,6 +37,12 @@ def log1mexp(x: Tensor) -> Tensor:
     return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
+def _log_softplus(x: Tensor) -> Tensor:
+    """log(softplus(x)), which is x itself far below zero."""
+    low = x < -15
+    return torch.where(low, x, torch.log(F.softplus(torch.where(low, torch.zeros_like(x), x))))
+
+
 class Kumaraswamy(Distribution):
     """Kumaraswamy(alpha, beta) on (0, 1): F(u) = 1 - (1 - u^alpha)^beta.
 
@@ -108,7 +114,7 @@ class Kumaraswamy(Distribution):
         return (self._moment(2) - self._moment(1) ** 2).clamp_min(0.0)
 
     def entropy(self) -> Tensor:
-        """(1 - 1/beta) + (1 - 1/alpha) H(beta) - log(alpha beta), with the harmonic number H(b) = digamma(b + 1) + gamma."""
+        """(1 - 1/beta) + (1 - 1/alpha) H(beta) - log(alpha beta); harmonic number H(b) = digamma(b + 1) + gamma."""
         harmonic = torch.digamma(self.beta + 1) + EULER_GAMMA
         return (1 - 1 / self.beta) + (1 - 1 / self.alpha) * harmonic - self.alpha.log() - self.beta.log()
 
@@ -136,18 +142,18 @@ class Kumaraswamy(Distribution):
     def shift_logit(self, log_odds: Tensor, threshold: float = 0.5) -> Distribution:
         """The member of the family with the same alpha whose selection log-odds are larger by `log_odds`.
 
-        P(gate > t) = (1 - u_t^alpha)^beta, so beta' = log p' / log(1 - u_t^alpha) is exact, and every other quantity of
-        the gate (samples, P(0), P(1), mean) moves with it.
+        P(gate > t) = (1 - u_t^alpha)^beta, so beta' = beta log p' / log p is exact, and every other quantity of the gate
+        (samples, P(0), P(1), mean) moves with it.
 
         >>> gate = Kumaraswamy(torch.tensor(1.0), torch.tensor(1.0)).shift_logit(torch.tensor(2.0))
         >>> torch.logit(gate.selection_probability())
         tensor(2.)
         """
-        shifted = F.logsigmoid(self.selection_log_odds(threshold) + log_odds)
-        per_beta = log1mexp(-self.alpha * self._log_threshold(threshold))
-        beta = (shifted / per_beta.clamp_max(-torch.finfo(per_beta.dtype).tiny)).clamp(1e-6, 1e6)
+        before = self.selection_log_odds(threshold)
+        # -log p = softplus(-logit p). The ratio is taken in log space: both may be far below the smallest float.
+        log_ratio = _log_softplus(-before - log_odds) - _log_softplus(-before)
         # No shift means no change, to the bit.
-        return self._with_beta(torch.where(log_odds == 0, self.beta, beta))
+        return self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
 
     def _with_beta(self, beta: Tensor) -> Distribution:
         return Kumaraswamy(self.alpha, beta, validate_args=False)
@@ -235,7 +241,7 @@ class StretchedKumaraswamy(Kumaraswamy):
             base = Kumaraswamy(self.alpha[..., None], self.beta[..., None], validate_args=False)
             low, high = self._unstretch(0.0), self._unstretch(1.0)
             inner = base.icdf(levels).clamp(low, high)
-            ends = inner.new_ones(inner.shape[:-1] + (1,))
+            ends = inner.new_ones((*inner.shape[:-1], 1))
             cuts = torch.cat([low * ends, inner, high * ends], dim=-1)
             half = (cuts[..., 1:] - cuts[..., :-1])[..., None] / 2
             u = cuts[..., :-1, None] + half * (1 + nodes)

@@ -103,7 +103,9 @@ def info_nce(
 def nt_xent(
     anchor: Tensor, other: Tensor, temperature: float, valid: Tensor | None = None, similarity: str = "cosine"
 ) -> Tensor:
-    """The symmetric variant: 2B views z = [anchor; other], -1/2B sum_i log( exp(z_i . z_pair(i) / tau) / sum_{k != i} ... ).
+    """The symmetric variant over the 2B views z = [anchor; other], each row against all others but itself:
+
+    -1/2B sum_i log( exp(z_i . z_pair(i) / tau) / sum_{k != i} exp(z_i . z_k / tau) ).
 
     >>> rows = torch.eye(4)
     >>> bool(nt_xent(rows, rows, 0.05) < 1e-6)

@@ -103,7 +103,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> out = model(**model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"))
     >>> out.gates.shape, out.anchor_embedding.shape
-    (torch.Size([1, 8]), torch.Size([1, 384]))
+    (torch.Size([1, 9]), torch.Size([1, 384]))
     """
 
     def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
@@ -117,7 +117,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     @classmethod
     def from_encoder(
-        cls, name_or_path: str | Path, *, dtype: torch.dtype | str | None = None, hub: dict[str, Any] | None = None, **config: Any
+        cls,
+        name_or_path: str | Path,
+        *,
+        dtype: torch.dtype | str | None = None,
+        hub: dict[str, Any] | None = None,
+        **config: Any,
     ) -> HardKumaModel:
         """Put fresh gates on an encoder.
 
@@ -159,8 +164,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(
-                "this encoder pools by %s: in the view 'hidden' the rationale is then the state of the first (last) selected "
-                "token alone. view='reencode' is what such encoders are meant for.",
+                "this encoder pools by %s: in the view 'hidden' the rationale is then the state of the first (last) "
+                "selected token alone. view='reencode' is what such encoders are meant for.",
                 config.pooling_mode,
             )
         return model
@@ -340,7 +345,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
             return
         rows = (~torch.isfinite(anchor).all(-1)).nonzero().flatten().tolist()
         raise ValueError(
-            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights and try dtype=float32."
+            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
+            "dtype=torch.float32."
         )
 
     # ---- encoding and gates -----------------------------------------------------------------------------------------
@@ -403,7 +409,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
     def _view(
         self, batch: _Batch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The anchor that the view's vectors are compared with, (batch, dim), and rationale and complement, (batch, K, dim)."""
+        """The anchor to compare with, (batch, dim), and rationale and complement, (batch, K, dim)."""
         count, modes = gates.shape[1], self.config.pooling_modes
         mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
         if self.config.view == "hidden":
@@ -514,7 +520,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
 
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
-    """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`, softmax(logits) = selection probability.
+    """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`; softmax(logits) gives `gate_probs`.
 
     With several selectors a token is an `ENTITY` if any of them selects it.
     """

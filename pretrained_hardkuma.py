@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api
@@ -22,7 +22,7 @@ from .checkpoint_hardkuma import (
     write_tokenizer,
 )
 from .configuration_hardkuma import HardKumaConfig
-from .encoders_hardkuma import Projection, fingerprint, load_encoder
+from .encoders_hardkuma import Projection, fingerprint, load_encoder, load_tokenizer
 from .gates_hardkuma import GateHead, Selector
 
 
@@ -113,9 +113,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         values = {**config.to_dict(), "gate_head_only": False}
         model = cls._assemble(parts, HardKumaConfig(**values))
         weights = _read_weights(path, hub)
-        model._base().gate_head.load_state_dict(
-            {key.removeprefix("gate_head."): value for key, value in weights.items()}
-        )
+        model._base().gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
         return model.eval()
 
     def _base(self) -> Any:
@@ -127,13 +125,9 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         """The encoder's tokenizer, loaded from the model's own folder when first asked for."""
         base = self._base()
         if base._tokenizer is None:
-            try:
-                base._tokenizer = AutoTokenizer.from_pretrained(base.name_or_path, trust_remote_code=False)
-            except (OSError, ValueError, KeyError) as error:
-                raise OSError(
-                    f"no tokenizer was found in {base.name_or_path!r}: set model.tokenizer, or pass tokenizer= to "
-                    "save_pretrained."
-                ) from error
+            if not base.name_or_path:
+                raise OSError("this model has no tokenizer: set model.tokenizer, or pass tokenizer= to save_pretrained.")
+            base._tokenizer = load_tokenizer(base.name_or_path)
         return base._tokenizer
 
     @tokenizer.setter
@@ -224,9 +218,7 @@ def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
         raise _explained(error, path) from error
 
 
-def _upload(
-    model: PreTrainedModel, folder: str | Path, repo_id: str, private: bool | None = None, **kwargs: Any
-) -> Any:
+def _upload(model: PreTrainedModel, folder: str | Path, repo_id: str, private: bool | None = None, **kwargs: Any) -> Any:
     repo_id = hf_api().create_repo(repo_id, private=private, token=kwargs.get("token"), exist_ok=True).repo_id
     kwargs.setdefault("commit_message", "Upload HardKuma model")
     return model._upload_modified_files(str(folder), repo_id, files_timestamps={}, **kwargs)

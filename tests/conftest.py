@@ -1,0 +1,156 @@
+"""Tiny random encoders of every family, built offline in a temporary folder, and the embedded MiniLM."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    CLIPTextConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    RobertaConfig,
+    T5Config,
+    XLMRobertaConfig,
+)
+
+from hardkuma import HardKumaConfig, HardKumaModel
+from hardkuma.configuration_hardkuma import StaticEncoderConfig
+from hardkuma.encoders_hardkuma import build_encoder
+
+WORDS = (
+    "the a of in to and is was on for with at by from it that this as are be has have not will can more new one two "
+    "paris london berlin marie curie einstein nasa google apple river bank money city train plane opened closed moved "
+    "won lost said found built sold wrote sings reads runs . , ! ? ' - ( ) 1 2 3 1891 2020 museum bridge school team"
+).split()
+SENTENCES = [
+    "marie curie moved to paris in 1891 .",
+    "google opened a new school in berlin , and apple closed one .",
+    "the river runs by the bank of the city",
+    "einstein !",
+    "nasa said that the plane was lost at the museum in london and that it will not be found",
+    "a team won",
+]
+FAMILIES = (
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "mpnet",
+    "distilbert",
+    "modernbert",
+    "clip_text_model",
+    "t5",
+    "qwen3",
+    "hardkuma_static",
+)
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+
+
+def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over WORDS; [PAD] is 1 so that families which derive positions from it are exercised."""
+    vocabulary = {token: i for i, token in enumerate(["[CLS]", "[PAD]", "[UNK]", "[SEP]", *dict.fromkeys(WORDS)])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if special:
+        backend.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 3)]
+        )
+    roles = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    if special:
+        roles.update(cls_token="[CLS]", sep_token="[SEP]", bos_token="[CLS]", eos_token="[SEP]")
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **roles)
+
+
+def encoder_config(family: str) -> object:
+    tokenizer = make_tokenizer()
+    common = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}
+    tokens = {"bos_token_id": 0, "eos_token_id": 3}
+    if family == "bert":
+        return BertConfig(**SMALL, **common)
+    if family == "roberta":
+        return RobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "xlm-roberta":
+        return XLMRobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "mpnet":
+        return MPNetConfig(**SMALL, **common, **tokens)
+    if family == "distilbert":
+        return DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=37, **common)
+    if family == "modernbert":
+        window = {"local_attention": 8, "global_attn_every_n_layers": 2}
+        return ModernBertConfig(**SMALL, **common, **tokens, **window, cls_token_id=0, sep_token_id=3)
+    if family == "clip_text_model":
+        return CLIPTextConfig(**SMALL, **common, **tokens, projection_dim=32)
+    if family == "t5":
+        return T5Config(d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, vocab_size=len(tokenizer), pad_token_id=1)
+    if family == "qwen3":
+        return Qwen3Config(**SMALL, **common, **tokens, num_key_value_heads=2, head_dim=8)
+    return StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=32, pad_token_id=1)
+
+
+@pytest.fixture
+def make_model() -> Callable[..., HardKumaModel]:
+    """make_model(family, **config): a tiny random model with its tokenizer, in eval mode; the same weights every time."""
+
+    def make(family: str = "bert", seed: int = 0, **config: object) -> HardKumaModel:
+        torch.manual_seed(seed)
+        tokenizer = make_tokenizer(special=family != "hardkuma_static")
+        special = [1] if family == "hardkuma_static" else [0, 1, 3]
+        encoder = build_encoder(encoder_config(family))
+        # At their small initialisation random encoders attend uniformly: sharpen them so that context matters.
+        with torch.no_grad():
+            for name, parameter in encoder.named_parameters():
+                if parameter.ndim == 2 and "norm" not in name.lower():
+                    parameter.mul_(4.0)
+        base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40}
+        model = HardKumaModel(HardKumaConfig(**{**base, **config}))
+        model.encoder.load_state_dict(encoder.state_dict())
+        with torch.no_grad():
+            for parameter in model.gate_head.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+            model.gate_head.input_center.normal_(std=0.1)
+        model.tokenizer = tokenizer
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture
+def tokenize() -> Callable[..., dict[str, torch.Tensor]]:
+    def tokenize(model: HardKumaModel, texts: list[str], **kwargs: object) -> dict[str, torch.Tensor]:
+        return dict(model.tokenizer(texts, padding=True, return_tensors="pt", **kwargs))
+
+    return tokenize
+
+
+@pytest.fixture(scope="session")
+def minilm() -> HardKumaModel:
+    """Fresh gates on the embedded MiniLM."""
+    torch.manual_seed(0)
+    return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real corpora beside the repository; tests that want them skip where they are absent."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the folder of real corpora is absent")
+    return folder

@@ -1,0 +1,141 @@
+"""Word shapes in many scripts, the statistics, and their effect on gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hardkuma.surface_hardkuma import (
+    NUM_SURFACE_CLASSES,
+    SURFACE_CLASSES,
+    SurfaceStatistics,
+    find_words,
+    surface_batch,
+    surface_ids,
+    word_class,
+)
+from tests.conftest import SENTENCES
+
+CASES = [
+    ("walks", "lower"),
+    ("Paris", "initial_inside"),
+    ("NATO", "capitals"),
+    ("I", "single_capital"),
+    ("iPhone", "mixed"),
+    ("mRNA", "mixed"),
+    ("McDonald", "initial_inside"),
+    ("U.S", "capitals"),
+    ("O'Neil", "initial_inside"),
+    ("B2B", "digit"),
+    ("2020", "digit"),
+    ("٢٠٢٠", "digit"),
+    ("Москва", "initial_inside"),
+    ("город", "lower"),
+    ("Ελλάδα", "initial_inside"),
+    ("東京", "caseless"),
+    ("القاهرة", "caseless"),
+    ("दिल्ली", "caseless"),
+    ("תל", "caseless"),
+    ("@ana", "handle"),
+    ("#Rio2016", "handle"),
+    ("…", "symbol"),
+    ("🙂", "symbol"),
+    ("é", "lower"),
+]
+
+
+@pytest.mark.parametrize(("word", "expected"), CASES, ids=[w for w, _ in CASES])
+def test_classes(word: str, expected: str) -> None:
+    assert SURFACE_CLASSES[word_class(word)] == expected
+
+
+def test_sentence_starts() -> None:
+    text = 'Paris won. “London lost”? Then (Berlin) drew!\nRome too: Oslo.'
+    names = {text[s:e]: SURFACE_CLASSES[i] for (s, e), i in zip(find_words(text), surface_ids(text, find_words(text)), strict=True)}
+    assert names["Paris"] == names["London"] == names["Then"] == names["Rome"] == "initial_start"
+    assert names["Berlin"] == names["Oslo"] == "initial_inside"
+
+
+def test_words_of_many_scripts() -> None:
+    text = "cafe\u0301 in दिल्ली, 東京タワー — naïve O’Brien's @user_1 #tag"
+    assert [text[s:e] for s, e in find_words(text)] == [
+        "cafe\u0301",
+        "in",
+        "दिल्ली",
+        "東京タワー",
+        "naïve",
+        "O’Brien's",
+        "@user_1",
+        "#tag",
+    ]
+
+
+def test_sub_words_take_the_class_of_their_word() -> None:
+    text = "see iPhones"
+    assert surface_ids(text, [(0, 3), (4, 5), (5, 8), (8, 11)]) == [3, 8, 8, 8]
+    # A tokenizer that keeps the space inside the token.
+    assert surface_ids(text, [(0, 3), (3, 11)]) == [3, 8]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=40))
+def test_any_text_gives_a_class_for_every_character(text: str) -> None:
+    ids = surface_ids(text, [(i, i + 1) for i in range(len(text))])
+    assert len(ids) == len(text) and all(0 <= i < NUM_SURFACE_CLASSES for i in ids)
+    spans = find_words(text)
+    assert all(0 <= s < e <= len(text) for s, e in spans)
+    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+
+
+def test_log_odds_by_hand_and_shrinkage() -> None:
+    statistics = SurfaceStatistics()
+    probs = torch.tensor([[[0.8, 0.2, 0.2, 0.9]]])
+    statistics.update(probs, torch.tensor([[5, 3, 3, 0]]), torch.ones(1, 4))
+    overall = torch.logit(torch.tensor(0.4))
+    plain = statistics.log_odds(0.0)[0]
+    assert float(plain[5]) == pytest.approx(float(torch.logit(torch.tensor(0.8)) - overall), abs=1e-5)
+    assert float(plain[3]) == pytest.approx(float(torch.logit(torch.tensor(0.2)) - overall), abs=1e-5)
+    shrunk = statistics.log_odds(2.0)[0]
+    assert float(shrunk[5]) == pytest.approx(float(plain[5]) / 3, abs=1e-5), "1 of 1 + 2"
+    assert float(shrunk[3]) == pytest.approx(float(plain[3]) / 2, abs=1e-5), "2 of 2 + 2"
+    assert float(plain[0]) == 0.0 and float(plain[9]) == 0.0
+
+
+def test_without_surface_ids_or_with_unknown_nothing_changes(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(num_selectors=2)
+    with torch.no_grad():
+        model.gate_head.surface_log_odds[:, 1:] = torch.randn(2, NUM_SURFACE_CLASSES - 1)
+    inputs = tokenize(model, SENTENCES)
+    plain = model(**inputs)
+    unknown = model(**inputs, surface_ids=torch.zeros_like(inputs["input_ids"]))
+    assert torch.equal(plain.gate_probs, unknown.gate_probs)
+
+
+def test_surface_view_shifts_the_logit_by_the_class(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(surface_weight=0.5)
+    with torch.no_grad():
+        model.gate_head.surface_log_odds[0, 5] = 2.0
+    inputs = tokenize(model, SENTENCES)
+    content = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
+    plain = torch.logit(model(**inputs).gate_probs[content])
+    moved = torch.logit(model(**inputs, surface_ids=torch.full_like(inputs["input_ids"], 5)).gate_probs[content])
+    assert torch.allclose(moved - plain, torch.ones_like(plain), atol=1e-3)
+    wrong = torch.full_like(inputs["input_ids"], NUM_SURFACE_CLASSES)
+    with pytest.raises(ValueError, match=r"surface_ids must lie in \[0, 10\]"):
+        model(**inputs, surface_ids=wrong)
+
+
+def test_one_pass_adaptation(make_model: Callable) -> None:
+    model = make_model(surface_shrinkage=1.0)
+    texts = ["Marie Curie moved to Paris in 1891 .", "the museum in London opened"]
+    batch = dict(model.tokenizer(texts, padding=True, return_offsets_mapping=True, return_tensors="pt"))
+    batch["surface_ids"] = surface_batch(texts, batch.pop("offset_mapping"))
+    log_odds = model.adapt_surface([batch])
+    assert torch.equal(model.gate_head.surface_log_odds, log_odds)
+    assert float(log_odds[0, 3]) != 0 and float(log_odds[0, 0]) == 0
+    with pytest.raises(ValueError, match="no content token"):
+        model.adapt_surface([])
