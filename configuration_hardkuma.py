@@ -284,10 +284,14 @@ class HardKumaConfig(PreTrainedConfig):
 
     @property
     def projection_dim(self) -> int:
-        """Size of a sentence vector (the name under which sentence-transformers looks for it)."""
+        """Size of the rationale as sentence-transformers serves it, which looks for it under this name."""
         if self.view == "input":
-            return getattr(self.encoder_config, "embedding_size", self.hidden_size)
-        return self.projections[-1]["out_features"] if self.projections else self.hidden_size * len(self.pooling_modes)
+            size = getattr(self.encoder_config, "embedding_size", self.hidden_size) * len(self.pooling_modes)
+        elif self.projections:
+            size = self.projections[-1]["out_features"]
+        else:
+            size = self.hidden_size * len(self.pooling_modes)
+        return size * self.num_selectors
 
     @property
     def pooling_modes(self) -> list[str]:

@@ -52,8 +52,9 @@ from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
 
 logger = logging.get_logger(__name__)
 
-# log g of a removed token while training `reencode`: small enough to vanish, large enough to keep a gradient.
-GATE_FLOOR = 1e-6
+# A removed token's g in the attention of `reencode` while training. Attention logits of sharp encoders differ by 20 and
+# more, so it must be small for the token to vanish; the gradient a / g of the weight a that is left stays of ordinary size.
+GATE_FLOOR = 1e-15
 
 
 @dataclass

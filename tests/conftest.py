@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from hardkuma import HardKumaConfig, HardKumaModel
+from hardkuma.configuration_hardkuma import StaticEncoderConfig
+from hardkuma.encoders_hardkuma import build_encoder
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -26,15 +29,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from hardkuma import HardKumaConfig, HardKumaModel
-from hardkuma.configuration_hardkuma import StaticEncoderConfig
-from hardkuma.encoders_hardkuma import build_encoder
-
-WORDS = (
-    "the a of in to and is was on for with at by from it that this as are be has have not will can more new one two "
-    "paris london berlin marie curie einstein nasa google apple river bank money city train plane opened closed moved "
-    "won lost said found built sold wrote sings reads runs . , ! ? ' - ( ) 1 2 3 1891 2020 museum bridge school team"
-).split()
+WORDS = ["the", "a", "of", "in", "to", "and", "is", "was", "on", "for", "with", "at", "by", "from", "it", "that", "this", "as", "are", "be", "has", "have", "not", "will", "can", "more", "new", "one", "two", "paris", "london", "berlin", "marie", "curie", "einstein", "nasa", "google", "apple", "river", "bank", "money", "city", "train", "plane", "opened", "closed", "moved", "won", "lost", "said", "found", "built", "sold", "wrote", "sings", "reads", "runs", ".", ",", "!", "?", "'", "-", "(", ")", "1", "2", "3", "1891", "2020", "museum", "bridge", "school", "team"]
 SENTENCES = [
     "marie curie moved to paris in 1891 .",
     "google opened a new school in berlin , and apple closed one .",
@@ -108,10 +103,10 @@ def make_model() -> Callable[..., HardKumaModel]:
         tokenizer = make_tokenizer(special=family != "hardkuma_static")
         special = [1] if family == "hardkuma_static" else [0, 1, 3]
         encoder = build_encoder(encoder_config(family))
-        # At their small initialisation random encoders attend uniformly: sharpen them so that context matters.
+        # At their small initialisation random encoders (but T5) attend uniformly: sharpen them so that context matters.
         with torch.no_grad():
             for name, parameter in encoder.named_parameters():
-                if parameter.ndim == 2 and "norm" not in name.lower():
+                if parameter.ndim == 2 and "norm" not in name.lower() and family != "t5":
                     parameter.mul_(4.0)
         base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40}
         model = HardKumaModel(HardKumaConfig(**{**base, **config}))

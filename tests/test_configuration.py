@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig, BertConfig
-
 from hardkuma import HardKumaConfig
 from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
+from transformers import AutoConfig, BertConfig
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
 
@@ -30,7 +29,7 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     assert again.to_dict() == config.to_dict()
     assert again.special_token_ids == [1, 3]
     assert again.encoder_config.hidden_size == 8
-    assert again.projection_dim == 4
+    assert again.projection_dim == 8
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "hardkuma"
 
 

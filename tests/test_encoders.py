@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hardkuma import HardKumaModel
+from hardkuma import encoders_hardkuma as encoders
+from hardkuma.encoders_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from transformers import AutoModel, CLIPTextModelWithProjection
 
-from hardkuma import HardKumaModel
-from hardkuma import encoders_hardkuma as encoders
-from hardkuma.encoders_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from tests.conftest import FAMILIES, SENTENCES, encoder_config, make_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

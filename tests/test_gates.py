@@ -6,10 +6,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import integrate
-
 from hardkuma.gates_hardkuma import (
     Kumaraswamy,
     Selector,
@@ -19,6 +15,9 @@ from hardkuma.gates_hardkuma import (
     make_gate,
     sample_gate,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
 
 SHAPES = [0.05, 0.3, 1.0, 2.5, 10.0, 100.0]
 GRID = [(a, b) for a in SHAPES for b in SHAPES]
@@ -32,7 +31,9 @@ def survival(u: float, a: float, b: float) -> float:
 
 def integral(function: object, a: float, b: float) -> float:
     """scipy's adaptive quadrature over (0, 1), told where the distribution's mass sits."""
-    points = sorted({(1 - (1 - v) ** (1 / b)) ** (1 / a) for v in (1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9)})
+    points = sorted(
+        {(1 - (1 - v) ** (1 / b)) ** (1 / a) for v in (1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9)}
+    )
     edges = [0.0, *[p for p in points if 0 < p < 1], 1.0]
     return sum(integrate.quad(function, x, y, epsabs=1e-12, limit=400)[0] for x, y in zip(edges, edges[1:], strict=False))
 
@@ -51,7 +52,9 @@ def test_density_integrates_to_the_cdf() -> None:
     for a, b in [(0.5, 0.5), (1.0, 1.0), (2.0, 5.0), (5.0, 0.7), (10.0, 10.0)]:
         gate = Kumaraswamy(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
         for low, high in [(0.05, 0.3), (0.3, 0.9), (0.2, 0.99)]:
-            mass = integrate.quad(lambda u, g=gate: float(g.log_prob(torch.tensor(u, dtype=torch.float64)).exp()), low, high)[0]
+            mass = integrate.quad(
+                lambda u, g=gate: float(g.log_prob(torch.tensor(u, dtype=torch.float64)).exp()), low, high
+            )[0]
             difference = gate.cdf(torch.tensor(high)) - gate.cdf(torch.tensor(low))
             assert float(difference) == pytest.approx(mass, abs=1e-6), (a, b)
 
@@ -83,9 +86,12 @@ def test_stretched_closed_forms_agree_with_integration(low: float, high: float, 
         # E[g] = integral over (0, 1) of P(g > x), in the variable u where integral() knows the mass
         inside = lambda u: 0 <= low + width * u <= 1  # noqa: E731
         mean = width * integral(lambda u, a=a, b=b: survival(u, a, b) * inside(u), a, b)
-        exact = width * integrate.quad(
-            lambda u, a=a, b=b: survival(u, a, b), -low / width, (1 - low) / width, epsabs=1e-12, limit=2000
-        )[0]
+        exact = (
+            width
+            * integrate.quad(
+                lambda u, a=a, b=b: survival(u, a, b), -low / width, (1 - low) / width, epsabs=1e-12, limit=2000
+            )[0]
+        )
         assert mean == pytest.approx(exact, abs=1e-3)  # the two integrations see the same thing
         assert float(gate.mean) == pytest.approx(exact, abs=1e-5), (a, b)
 

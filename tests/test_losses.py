@@ -6,8 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
-
 from hardkuma.losses_hardkuma import (
     bounded_by_chance,
     info_nce,
@@ -21,6 +19,7 @@ from hardkuma.losses_hardkuma import (
     symmetric_kl,
     total_variation,
 )
+from torch import Tensor
 
 
 def cosine(x: Tensor, y: Tensor) -> float:
@@ -56,14 +55,20 @@ def test_contrastive_losses(loss: object, naive: object, valid: list[bool]) -> N
 def test_dot_similarity_equals_cosine_for_unit_vectors() -> None:
     anchor = torch.nn.functional.normalize(torch.randn(4, 6), dim=-1)
     other = torch.nn.functional.normalize(torch.randn(4, 6), dim=-1)
-    assert float(info_nce(anchor, other, 0.1, similarity="dot")) == pytest.approx(float(info_nce(anchor, other, 0.1)), rel=1e-5)
+    assert float(info_nce(anchor, other, 0.1, similarity="dot")) == pytest.approx(
+        float(info_nce(anchor, other, 0.1)), rel=1e-5
+    )
     assert float(info_nce(3 * anchor, other, 0.1, similarity="dot")) != pytest.approx(float(info_nce(anchor, other, 0.1)))
 
 
 def test_zero_vectors_and_invalid_rows_are_finite() -> None:
     anchor, other = torch.randn(3, 4, requires_grad=True), torch.zeros(3, 4, requires_grad=True)
     for loss in (info_nce, nt_xent):
-        for valid in (torch.tensor([True, True, True]), torch.tensor([True, False, False]), torch.zeros(3, dtype=torch.bool)):
+        for valid in (
+            torch.tensor([True, True, True]),
+            torch.tensor([True, False, False]),
+            torch.zeros(3, dtype=torch.bool),
+        ):
             value = loss(anchor, other, 0.05, valid)
             gradients = torch.autograd.grad(value, (anchor, other))
             assert torch.isfinite(value) and all(torch.isfinite(g).all() for g in gradients)

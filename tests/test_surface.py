@@ -6,9 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from hardkuma.surface_hardkuma import (
     NUM_SURFACE_CLASSES,
     SURFACE_CLASSES,
@@ -18,6 +15,9 @@ from hardkuma.surface_hardkuma import (
     surface_ids,
     word_class,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.conftest import SENTENCES
 
 CASES = [
@@ -54,8 +54,11 @@ def test_classes(word: str, expected: str) -> None:
 
 
 def test_sentence_starts() -> None:
-    text = 'Paris won. “London lost”? Then (Berlin) drew!\nRome too: Oslo.'
-    names = {text[s:e]: SURFACE_CLASSES[i] for (s, e), i in zip(find_words(text), surface_ids(text, find_words(text)), strict=True)}
+    text = "Paris won. “London lost”? Then (Berlin) drew!\nRome too: Oslo."
+    names = {
+        text[s:e]: SURFACE_CLASSES[i]
+        for (s, e), i in zip(find_words(text), surface_ids(text, find_words(text)), strict=True)
+    }
     assert names["Paris"] == names["London"] == names["Then"] == names["Rome"] == "initial_start"
     assert names["Berlin"] == names["Oslo"] == "initial_inside"
 

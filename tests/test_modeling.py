@@ -1,0 +1,478 @@
+"""The model: equations of every view and loss, invariances, bad input, every encoder family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hardkuma import HardKumaForTokenClassification, HardKumaModel
+from hardkuma.gates_hardkuma import StretchedKumaraswamy
+from hardkuma.losses_hardkuma import info_nce, nt_xent, sparsity, total_variation
+from hardkuma.pooling_hardkuma import frequency_filter, normalize
+from torch import Tensor
+
+from tests.conftest import FAMILIES, SENTENCES
+
+VIEWS = ["hidden", "input", "reencode"]
+FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding"]
+
+
+def content_of(inputs: dict[str, Tensor], model: HardKumaModel) -> Tensor:
+    special = torch.tensor(model.config.special_token_ids)
+    return inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], special)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_contract_in_every_family(family: str, view: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(family, view=view)
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs)
+    content = content_of(inputs, model)
+    shape = inputs["input_ids"].shape
+    assert out.gates.shape == out.gate_probs.shape == shape
+    assert set(out.gates.unique().tolist()) <= {0.0, 1.0}
+    assert not out.gates[~content].any() and not out.gate_probs[~content].any()
+    assert bool((out.gate_probs[content] > 0).all()) and bool((out.gate_probs[content] < 1).all())
+    assert torch.equal(out.gates, ((out.gate_probs > 0.5) & content).float())
+    assert out.anchor_embedding.shape == (len(SENTENCES), 32)
+    assert out.rationale_embedding.shape == out.complement_embedding.shape == (len(SENTENCES), 32)
+    model.train()
+    out = model(**inputs, return_loss=True)
+    assert bool(((out.gates >= 0) & (out.gates <= 1)).all()) and not out.gates[~content].any()
+    out.loss.backward()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert trained and all(p.grad is not None and torch.isfinite(p.grad).all() for p in trained)
+    assert all(p.grad is None for p in model.encoder.parameters()), "frozen"
+
+
+def test_hidden_view_is_the_equation(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(normalize=True)
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs)
+    states, mask = out.last_hidden_state, inputs["attention_mask"]
+    for row in range(len(SENTENCES)):
+        length = int(mask[row].sum())
+        for embedding, weight in [
+            (out.anchor_embedding, mask[row]),
+            (out.rationale_embedding, mask[row] * out.gates[row]),
+            (out.complement_embedding, mask[row] * (1 - out.gates[row])),
+        ]:
+            total, count = torch.zeros(32), 0.0
+            for i in range(length):
+                total, count = total + weight[i] * states[row, i], count + float(weight[i])
+            expected = normalize((total / count if count else total)[None])[0]
+            assert torch.allclose(embedding[row], expected, atol=1e-5)
+
+
+def test_input_view_is_the_equation(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(view="input")
+    inputs = tokenize(model, SENTENCES)
+    out, content = model(**inputs), content_of(inputs, model)
+    table = model.get_input_embeddings().weight - model.gate_head.input_center
+    for row in range(len(SENTENCES)):
+        for embedding, gate in [(out.rationale_embedding, 1.0), (out.complement_embedding, 0.0)]:
+            chosen = inputs["input_ids"][row][content[row] & (out.gates[row] == gate)]
+            expected = table[chosen].mean(0) if len(chosen) else torch.zeros(32)
+            assert torch.allclose(embedding[row], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "hardkuma_static"])
+def test_reencode_in_eval_is_the_encoder_on_the_kept_tokens(family: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(family, view="reencode")
+    inputs = tokenize(model, SENTENCES)
+    out, content = model(**inputs), content_of(inputs, model)
+    for embedding, gate in [(out.rationale_embedding, 1.0), (out.complement_embedding, 0.0)]:
+        kept = inputs["attention_mask"].bool() & (~content | (out.gates == gate))
+        with torch.no_grad():
+            states = model.encoder(input_ids=inputs["input_ids"], attention_mask=kept.long()).last_hidden_state
+        expected = (states * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+        assert torch.allclose(embedding, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "hardkuma_static"])
+def test_reencode_in_training_meets_eval_when_gates_are_hard(family: str, make_model: Callable, tokenize: Callable) -> None:
+    """With shapes that make every gate 0 or 1 the soft path (log g) and the hard path (mask) agree."""
+    model = make_model(family, view="reencode", sampler="straight_through")
+    inputs = tokenize(model, SENTENCES)
+    noise = torch.full((len(SENTENCES), 1, inputs["input_ids"].shape[1]), 0.5)  # the median: u > t iff P(u > t) > 1/2
+    hard = model(**inputs)
+    soft = model.train()(**inputs, noise=noise)
+    assert torch.equal(hard.gates, soft.gates)
+    assert torch.allclose(hard.rationale_embedding, soft.rationale_embedding, atol=1e-3)
+    assert torch.allclose(hard.complement_embedding, soft.complement_embedding, atol=1e-3)
+
+
+def test_reencode_gradient_reaches_gates_through_attention(make_model: Callable, tokenize: Callable) -> None:
+    """With cls pooling and the [CLS] token always kept, attention is the only path from gate to rationale."""
+    model = make_model("bert", view="reencode", pooling_mode="cls").train()
+    model(**tokenize(model, SENTENCES), return_loss=True).losses["rationale"].backward()
+    assert model.gate_head.selectors[0].hidden.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_do_not_depend_on_padding_batch_or_order(
+    family: str, view: str, make_model: Callable, tokenize: Callable
+) -> None:
+    model = make_model(family, view=view, selector_inputs=["state", "input", "norm", "attention"], num_selectors=2)
+    with torch.no_grad():
+        together = model(**tokenize(model, SENTENCES))
+        for i, sentence in enumerate(SENTENCES):
+            alone = model(**tokenize(model, [sentence]))
+            length = alone.gates.shape[-1]
+            assert_close(together, alone, i, slice(0, length))
+        backwards = model(**tokenize(model, SENTENCES[::-1]))
+        extra = {"padding": "max_length", "max_length": 38, "return_tensors": "pt"}
+        longer = model(**model.tokenizer(SENTENCES, **extra))
+        left = model(**model.tokenizer(SENTENCES, **extra, padding_side="left"))
+    for i in range(len(SENTENCES)):
+        length = int(tokenize(model, [SENTENCES[i]])["input_ids"].shape[1])
+        for name in FIELDS:
+            reference = getattr(together, name)[i]
+            token_level = name in ("gates", "gate_probs")
+            reference = reference[..., :length] if token_level else reference
+            for other, row, where in [
+                (backwards, -1 - i, slice(0, length)),
+                (longer, i, slice(0, length)),
+                (left, i, slice(38 - length, 38)),
+            ]:
+                value = getattr(other, name)[row]
+                assert torch.allclose(value[..., where] if token_level else value, reference, atol=1e-5), (name, i)
+        assert torch.allclose(left.last_hidden_state[i, 38 - length :], together.last_hidden_state[i, :length], atol=1e-5)
+
+
+def assert_close(together: object, alone: object, row: int, where: slice) -> None:
+    for name in FIELDS:
+        first, second = getattr(together, name)[row], getattr(alone, name)[0]
+        first = first[..., where] if name in ("gates", "gate_probs") else first
+        assert torch.allclose(first, second, atol=1e-5), name
+
+
+def test_invariances_with_minilm(minilm: HardKumaModel) -> None:
+    texts = ["Marie Curie moved to Paris in 1891.", "ok", "The quick brown fox jumps over the lazy dog near Berlin " * 8]
+    with torch.no_grad():
+        batch = minilm(**minilm.tokenizer(texts, padding=True, return_tensors="pt"))
+        left = minilm(**minilm.tokenizer(texts, padding=True, return_tensors="pt", padding_side="left"))
+        for i, text in enumerate(texts):
+            alone = minilm(**minilm.tokenizer([text], return_tensors="pt"))
+            length = alone.gates.shape[1]
+            for name in FIELDS:
+                first, second, third = getattr(batch, name)[i], getattr(alone, name)[0], getattr(left, name)[i]
+                if name in ("gates", "gate_probs"):
+                    first, third = first[:length], third[-length:]
+                assert torch.allclose(first, second, atol=1e-5) and torch.allclose(third, second, atol=1e-5)
+
+
+def test_eval_is_deterministic_and_training_is_seeded(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    inputs = tokenize(model, SENTENCES)
+    assert torch.equal(model(**inputs).gates, model(**inputs).gates)
+    model.train()
+    torch.manual_seed(3)
+    first = model(**inputs).gates
+    assert not torch.equal(first, model(**inputs).gates)
+    torch.manual_seed(3)
+    assert torch.equal(first, model(**inputs).gates)
+
+
+@pytest.mark.parametrize("contrastive", ["infonce", "nt_xent"])
+def test_total_is_the_weighted_sum_of_the_terms(contrastive: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(
+        contrastive=contrastive,
+        num_selectors=2,
+        lambda_s=[0.3, 0.7],
+        lambda_cmp=0.6,
+        lambda_tv=0.4,
+        rate_constraint="penalty",
+        lambda_e=5.0,
+        lambda_kl=-0.2,
+        temperature=0.3,
+    ).train()
+    inputs = tokenize(model, SENTENCES)
+    noise = torch.rand(len(SENTENCES), 2, inputs["input_ids"].shape[1])
+    out = model(**inputs, noise=noise, return_loss=True)
+    content = content_of(inputs, model)
+    loss = {"infonce": info_nce, "nt_xent": nt_xent}[contrastive]
+    total = torch.zeros(())
+    for k, weight in enumerate([0.3, 0.7]):
+        gates = out.gates[:, k]
+        rationale = loss(out.anchor_embedding, out.rationale_embedding[:, k], 0.3)
+        complement = loss(out.anchor_embedding, out.complement_embedding[:, k], 0.3)
+        rate = out.gate_probs[:, k][content].mean()
+        assert torch.allclose(out.losses["rationale"][k], rationale)
+        assert torch.allclose(out.losses["complement"][k], complement)
+        total = total + rationale - 0.6 * complement + weight * sparsity(gates, content)
+        total = total + 0.4 * total_variation(gates, content) + 5.0 * (rate - 0.2) ** 2
+    p, q = out.gate_probs[:, 0], out.gate_probs[:, 1]
+    kl = (p - q) * (torch.logit(p) - torch.logit(q)) / 2
+    kl = torch.where(content, kl / (1 + kl), torch.zeros_like(kl)).nan_to_num(0.0)
+    expected_kl = (kl.sum(-1) / content.sum(-1)).mean()
+    assert torch.allclose(out.losses["kl"], expected_kl, atol=1e-5)
+    assert torch.allclose(out.loss, total - 0.2 * expected_kl, atol=1e-4)
+    assert set(out.losses) == {"rationale", "complement", "sparsity", "total_variation", "constraint", "kl"}
+
+
+def test_kl_aligns_or_separates_selectors(make_model: Callable, tokenize: Callable) -> None:
+    def distance_after(weight: float) -> float:
+        model = make_model(num_selectors=2, lambda_kl=weight, lambda_cmp=0.0, lambda_s=0.0).train()
+        inputs, optimizer = tokenize(model, SENTENCES), torch.optim.Adam(model.gate_head.parameters(), lr=1e-2)
+        for _ in range(40):
+            optimizer.zero_grad()
+            model(**inputs, return_loss=True).loss.backward()
+            optimizer.step()
+        probs = model.eval()(**inputs).gate_probs.detach()
+        return float((probs[:, 0] - probs[:, 1]).abs().mean())
+
+    aligned, free, separated = distance_after(5.0), distance_after(0.0), distance_after(-5.0)
+    assert aligned < free < separated
+
+
+def test_lagrange_multiplier_moves_in_training_only(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(rate_constraint="lagrangian", target_rate=0.1)
+    inputs = tokenize(model, SENTENCES)
+    model(**inputs, return_loss=True)
+    assert model.gate_head.rate_multiplier.tolist() == [0.0]
+    model.train()
+    model(**inputs)
+    assert model.gate_head.rate_multiplier.tolist() == [0.0], "only where a loss is taken"
+    out = model(**inputs, return_loss=True)
+    out.loss.backward()
+    assert float(model.gate_head.rate_multiplier) > 0, "the rate is above the target"
+    assert not model.gate_head.rate_multiplier.requires_grad
+
+
+def test_training_moves_the_rate_to_the_target(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(rate_constraint="lagrangian", target_rate=0.25, lambda_s=0.0, temperature=0.3).train()
+    inputs, optimizer = tokenize(model, SENTENCES), torch.optim.Adam(model.gate_head.parameters(), lr=5e-3)
+    content = content_of(inputs, model)
+    for _ in range(400):
+        optimizer.zero_grad()
+        model(**inputs, return_loss=True).loss.backward()
+        optimizer.step()
+    assert model.eval()(**inputs).gate_probs[content].mean().item() == pytest.approx(0.25, abs=0.05)
+
+
+def test_bounded_complement(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(bound_complement=True, temperature=0.01)
+    inputs = tokenize(model, SENTENCES)
+    free = make_model(temperature=0.01)(**inputs, return_loss=True).losses["complement"]
+    bounded = model(**inputs, return_loss=True).losses["complement"]
+    assert float(bounded) == pytest.approx(min(float(free), float(torch.tensor(6.0).log())), abs=1e-5)
+
+
+def test_frequency_filter_applies_to_all_three(make_model: Callable, tokenize: Callable) -> None:
+    plain, filtered = make_model(), make_model(frequency_filter="low", frequency_high=0.3)
+    inputs = tokenize(plain, SENTENCES)
+    before, after = plain(**inputs), filtered(**inputs)
+    for name in ("anchor_embedding", "rationale_embedding", "complement_embedding"):
+        expected = frequency_filter(getattr(before, name), "low", 0.0, 0.3)
+        assert torch.allclose(getattr(after, name), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", ["relaxed", "straight_through", "stretched"])
+def test_samplers(sampler: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(sampler=sampler, shape_min=0.1).train()
+    inputs = tokenize(model, SENTENCES)
+    content = content_of(inputs, model)
+    gates = model(**inputs).gates[content]
+    exact = ((gates == 0) | (gates == 1)).float().mean()
+    assert {"relaxed": exact == 0, "straight_through": exact == 1, "stretched": 0 < exact < 1}[sampler]
+
+
+def test_selection_probability_is_the_closed_form(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(gate_threshold=0.3)
+    inputs = tokenize(model, SENTENCES)
+    out, content = model(**inputs), content_of(inputs, model)
+    gate = model.gate_distribution(out)
+    assert isinstance(gate, StretchedKumaraswamy)
+    assert torch.allclose(gate.selection_probability(0.3)[content], out.gate_probs[content])
+    draws = gate.rsample((4000,))[:, content]
+    assert torch.allclose((draws > 0.3).float().mean(0), out.gate_probs[content], atol=0.05)
+
+
+@pytest.mark.parametrize("inputs_of_selector", [["input"], ["norm"], ["attention"], ["state", "shape"], ["state", "input"]])
+def test_selector_inputs(inputs_of_selector: list[str], make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selector_inputs=inputs_of_selector)
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs)
+    assert torch.isfinite(out.gate_probs).all()
+    if inputs_of_selector == ["input"]:  # a word without context has one gate wherever it stands
+        the = out.gate_probs[inputs["input_ids"] == inputs["input_ids"][2, 1]]
+        assert len(the) > 2 and torch.allclose(the, the[0].expand_as(the), atol=1e-6)
+
+
+def test_selector_can_read_an_inner_layer(make_model: Callable, tokenize: Callable) -> None:
+    last, inner = make_model(), make_model(selector_layer=1)
+    inputs = tokenize(last, SENTENCES)
+    assert not torch.allclose(last(**inputs).gate_probs, inner(**inputs).gate_probs)
+    assert torch.allclose(make_model(selector_layer=2)(**inputs).gate_probs, last(**inputs).gate_probs, atol=1e-6)
+    with pytest.raises(ValueError, match="selector_layer is 9, but the encoder has states 0 to 2"):
+        make_model(selector_layer=9)(**inputs)
+
+
+def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(num_selectors=3)
+    inputs = tokenize(model, SENTENCES)
+    out, length = model(**inputs), inputs["input_ids"].shape[1]
+    assert out.gates.shape == out.gate_probs.shape == out.alpha.shape == (6, 3, length)
+    assert out.rationale_embedding.shape == out.complement_embedding.shape == (6, 3, 32)
+    assert out.anchor_embedding.shape == (6, 32)
+    assert model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["rationale"].shape == (6, 96)
+
+
+def test_trainable_encoder(make_model: Callable, tokenize: Callable) -> None:
+    for view in VIEWS:
+        model = make_model(view=view, freeze_encoder=False).train()
+        assert model.encoder.training
+        model(**tokenize(model, SENTENCES), return_loss=True).loss.backward()
+        missing = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+        assert not missing, "data-parallel training refuses parameters without a gradient"
+    frozen = make_model().train()
+    assert frozen.training and not frozen.encoder.training
+
+
+def test_gradient_checkpointing(make_model: Callable, tokenize: Callable) -> None:
+    inputs, gradients = None, []
+    for checkpointing in (False, True):
+        model = make_model(view="reencode", freeze_encoder=False, selector_inputs=["state", "attention"]).train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        inputs = tokenize(model, SENTENCES)
+        noise = torch.full((len(SENTENCES), 1, inputs["input_ids"].shape[1]), 0.4)
+        model(**inputs, noise=noise, return_loss=True).loss.backward()
+        gradients.append(model.encoder.get_input_embeddings().weight.grad)
+    assert torch.allclose(*gradients, atol=1e-5)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_mixed_precision_is_finite_and_fp32_where_it_counts(view: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(view=view, shape_min=0.05, shape_max=100.0, temperature=0.02, num_selectors=2, lambda_kl=1.0).train()
+    seen = []
+    model.encoder.encoder.layer[0].intermediate.dense.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(**tokenize(model, SENTENCES), return_loss=True)
+    assert out.gates.dtype == out.gate_probs.dtype == out.loss.dtype == out.rationale_embedding.dtype == torch.float32
+    assert set(seen) == {torch.bfloat16}, "the encoder runs in half precision, every time"
+    out.loss.backward()
+    assert torch.isfinite(out.loss)
+    assert all(torch.isfinite(p.grad).all() for p in model.gate_head.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_model(dtype: torch.dtype, make_model: Callable, tokenize: Callable) -> None:
+    full = make_model()
+    inputs = tokenize(full, SENTENCES)
+    expected = full(**inputs).gate_probs
+    out = full.to(dtype)(**inputs, return_loss=True)
+    assert out.gate_probs.dtype == torch.float32 and torch.isfinite(out.loss)
+    assert torch.allclose(out.gate_probs, expected, atol=0.05)
+
+
+def test_embeddings_can_be_left_out(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(view="reencode")
+    out = model(**tokenize(model, SENTENCES), return_embeddings=False)
+    assert out.rationale_embedding is None and out.complement_embedding is None and out.gates is not None
+    assert isinstance(model(**tokenize(model, SENTENCES), return_dict=False), tuple)
+
+
+def test_special_tokens_mask_overrides_ids(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    inputs = tokenize(model, SENTENCES)
+    special = torch.ones_like(inputs["input_ids"])
+    special[:, 2] = 0
+    out = model(**inputs, special_tokens_mask=special)
+    assert bool((out.gate_probs[:, 2] > 0).all()) and torch.equal(out.gate_probs.sum(1), out.gate_probs[:, 2])
+
+
+def test_token_classification_gives_the_probabilities_back(make_model: Callable, tokenize: Callable) -> None:
+    for selectors in (1, 2):
+        base = make_model(num_selectors=selectors)
+        model = HardKumaForTokenClassification(base.config).eval()
+        model.hardkuma.load_state_dict(base.state_dict())
+        inputs = tokenize(base, SENTENCES)
+        logits = model(**inputs).logits
+        probs = base(**inputs).gate_probs
+        expected = probs if selectors == 1 else 1 - (1 - probs[:, 0]) * (1 - probs[:, 1])
+        assert torch.allclose(logits.softmax(-1)[..., 1], expected, atol=1e-6) and torch.isfinite(logits).all()
+        assert model.config.id2label == {0: "O", 1: "ENTITY"}
+
+
+# ---- bad input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_texts_without_content_are_defined(view: str, make_model: Callable, tokenize: Callable) -> None:
+    """The empty string, only special tokens, one token, and a row of padding."""
+    model = make_model(view=view, normalize=True)
+    inputs = tokenize(model, ["", "[CLS] [SEP]", "paris", "marie curie moved to paris"])
+    inputs["attention_mask"] = torch.cat([inputs["attention_mask"], torch.zeros_like(inputs["attention_mask"][:1])])
+    for name in ("input_ids", "token_type_ids"):
+        if name in inputs:
+            inputs[name] = torch.cat([inputs[name], torch.ones_like(inputs[name][:1]) * (name == "input_ids")])
+    for training in (False, True):
+        out = model.train(training)(**inputs, return_loss=True)
+        assert not out.gate_probs[[0, 1, 4]].any()
+        assert all(torch.isfinite(getattr(out, name)).all() for name in FIELDS)
+        assert torch.isfinite(out.loss)
+        assert not out.rationale_embedding[4].any() and not out.anchor_embedding[4].any(), "padding gives zero"
+        if view != "reencode":
+            assert not out.rationale_embedding[0].any(), "nothing selected gives zero"
+    # Rows without content take no part in the loss.
+    keep = [2, 3]
+    alone = model.eval()(**{name: value[keep] for name, value in inputs.items()}, return_loss=True)
+    assert float(model(**inputs, return_loss=True).loss) == pytest.approx(float(alone.loss), abs=1e-5)
+
+
+def test_empty_text_with_a_static_encoder(make_model: Callable) -> None:
+    model = make_model("hardkuma_static")
+    inputs = model.tokenizer(["", "paris"], padding=True, return_tensors="pt")
+    out = model(**inputs)
+    assert not out.anchor_embedding[0].any() and torch.isfinite(out.rationale_embedding).all()
+    with pytest.raises(ValueError, match=r"at least one of each, got \(1, 0\); tokenise a non-empty"):
+        model(torch.zeros(1, 0, dtype=torch.long))
+
+
+def test_too_long_input_says_how_long(make_model: Callable) -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="input of 50 tokens is longer than the 42.*truncation=True, max_length=40"):
+        model(torch.ones(1, 50, dtype=torch.long))
+
+
+def test_batch_of_one_with_loss(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="at least 2 sentences in the global batch, got 1"):
+        model(**tokenize(model, SENTENCES[:1]), return_loss=True)
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "special_tokens_mask", "surface_ids"])
+def test_wrong_shapes_are_named(name: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    inputs = tokenize(model, SENTENCES)
+    inputs[name] = torch.ones(6, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=rf"{name} has shape \(6, 3\) but input_ids has"):
+        model(**inputs)
+    with pytest.raises(ValueError, match=r"input_ids must be \(batch, length\).*got \(5,\)"):
+        model(torch.ones(5, dtype=torch.long))
+    del inputs[name]
+    with pytest.raises(ValueError, match="noise must be"):
+        model.train()(input_ids=inputs["input_ids"], noise=torch.rand(2, 2))
+
+
+def test_nan_states_are_found(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    inputs = tokenize(model, SENTENCES)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[inputs["input_ids"][3, 1]] = float("nan")
+    with pytest.raises(ValueError, match=r"NaN or infinity for rows \[3\] of the batch; check its weights"):
+        model(**inputs)
+
+
+def test_unexpected_arguments_are_errors(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    with pytest.raises(TypeError, match="surface_idz"):
+        model(**tokenize(model, SENTENCES), surface_idz=None)
