@@ -156,7 +156,7 @@ class HardKumaConfig(PreTrainedConfig):
         similarity (`str`, "cosine"): "cosine" or "dot"; the same thing where the encoder normalises.
         temperature (`float`, 0.05): tau > 0.
         lambda_cmp (`float`, 1.0): weight of the complement's contrastive term, subtracted.
-        bound_complement (`bool`, False): stop pushing the complement once it is at chance, log(global batch).
+        bound_complement (`bool`, False): stop pushing a sentence's complement once it is at chance, log(global batch).
         lambda_s (`float` or `list[float]`, 1.0): sparsity weight; one for all selectors or one each.
         lambda_tv (`float`, 0.0): total-variation weight.
         rate_constraint (`str`, "none"): hold E[selected] at `target_rate` by "penalty" or "lagrangian".

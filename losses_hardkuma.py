@@ -6,7 +6,6 @@ takes) equals the value and gradient of one process on the joined batch.
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 from typing import Any
 
@@ -80,7 +79,12 @@ def _prepare(vectors: Tensor, similarity: str) -> Tensor:
 
 
 def info_nce(
-    anchor: Tensor, other: Tensor, temperature: float, valid: Tensor | None = None, similarity: str = "cosine"
+    anchor: Tensor,
+    other: Tensor,
+    temperature: float,
+    valid: Tensor | None = None,
+    similarity: str = "cosine",
+    bounded: bool = False,
 ) -> Tensor:
     """-1/B sum_i log( exp(a_i . o_i / tau) / sum_j exp(a_i . o_j / tau) ), j over the global batch.
 
@@ -88,6 +92,9 @@ def info_nce(
         anchor, other: (batch, dim).
         temperature: tau.
         valid: (batch,) bool; other rows are neither averaged nor used as negatives.
+        similarity: "cosine" or "dot".
+        bounded: take each row's min(loss, chance), chance = log N: once a complement identifies its sentence no better than
+            a guess, nothing more is asked of it.
 
     >>> rows = torch.eye(4)
     >>> bool(info_nce(rows, rows, 0.05) < 1e-6), round(float(info_nce(rows, rows.flip(0), 1.0)), 4)
@@ -97,11 +104,16 @@ def info_nce(
     rows, columns = _prepare(anchor, similarity), gather_rows(_prepare(other, similarity))
     logits = rows @ columns.T / temperature
     own = torch.arange(len(rows), device=rows.device) + _first_own_row(len(rows))
-    return mean_over_rows(_cross_entropy(logits, own, _gather_mask(valid), valid), valid)
+    return mean_over_rows(_cross_entropy(logits, own, _gather_mask(valid), valid, bounded), valid)
 
 
 def nt_xent(
-    anchor: Tensor, other: Tensor, temperature: float, valid: Tensor | None = None, similarity: str = "cosine"
+    anchor: Tensor,
+    other: Tensor,
+    temperature: float,
+    valid: Tensor | None = None,
+    similarity: str = "cosine",
+    bounded: bool = False,
 ) -> Tensor:
     """The symmetric variant over the 2B views z = [anchor; other], each row against all others but itself:
 
@@ -119,26 +131,19 @@ def nt_xent(
     itself, pair = torch.cat([rows, rows + number]), torch.cat([rows + number, rows])
     logits = logits.scatter(1, itself[:, None], -torch.inf)
     both = torch.cat([valid, valid])
-    return mean_over_rows(_cross_entropy(logits, pair, torch.cat([all_valid, all_valid]), both), both)
+    return mean_over_rows(_cross_entropy(logits, pair, torch.cat([all_valid, all_valid]), both, bounded), both)
 
 
-def _cross_entropy(logits: Tensor, target: Tensor, column_valid: Tensor, row_valid: Tensor) -> Tensor:
+def _cross_entropy(logits: Tensor, target: Tensor, column_valid: Tensor, row_valid: Tensor, bounded: bool) -> Tensor:
     """Cross entropy per row with invalid columns left out; invalid rows get a finite dummy."""
     logits = logits.masked_fill(~column_valid, -torch.inf)
     safe = torch.where(row_valid[:, None], logits, torch.zeros_like(logits))
-    return F.cross_entropy(safe, target, reduction="none")
+    loss = F.cross_entropy(safe, target, reduction="none")
+    # A row's chance is a guess among the columns that it is compared with.
+    return torch.minimum(loss, safe.isfinite().sum(-1).log()) if bounded else loss
 
 
 CONTRASTIVE = {"infonce": info_nce, "nt_xent": nt_xent}
-
-
-def bounded_by_chance(loss: Tensor, global_batch: int) -> Tensor:
-    """min(loss, log N): once the complement identifies its sentence no better than chance, nothing more is asked of it.
-
-    >>> bounded_by_chance(torch.tensor(9.0), 8)
-    tensor(2.0794)
-    """
-    return loss.clamp_max(math.log(max(global_batch, 1)))
 
 
 def _per_content(total: Tensor, content: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ from .encoders_hardkuma import (
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import (
     CONTRASTIVE,
-    bounded_by_chance,
     next_multiplier,
     rate_lagrangian,
     rate_penalty,
@@ -462,11 +461,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
         terms: dict[str, list[Tensor]] = {"rationale": [], "complement": [], "sparsity": [], "total_variation": []}
         rates = []
         for k in range(config.num_selectors):
-            terms["rationale"].append(contrast(anchor, rationale[:, k], config.temperature, valid, config.similarity))
-            against = contrast(anchor, complement[:, k], config.temperature, valid, config.similarity)
-            if config.bound_complement:
-                against = bounded_by_chance(against, len(anchor) * world_size())
-            terms["complement"].append(against)
+            how = (config.temperature, valid, config.similarity)
+            terms["rationale"].append(contrast(anchor, rationale[:, k], *how))
+            terms["complement"].append(contrast(anchor, complement[:, k], *how, bounded=config.bound_complement))
             terms["sparsity"].append(sparsity(gates[:, k], content))
             terms["total_variation"].append(total_variation(gates[:, k], content))
             rates.append(selection_rate(probs[:, k], content))

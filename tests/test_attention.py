@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 import torch
-from hardkuma.attention_hardkuma import AttentionTap, attention_features, layer_indices, routes_attention, run_encoder
 
+from hardkuma.attention_hardkuma import AttentionTap, attention_features, layer_indices, routes_attention, run_encoder
 from tests.conftest import FAMILIES, SENTENCES
 
 WITH_ATTENTION = [family for family in FAMILIES if family != "hardkuma_static"]

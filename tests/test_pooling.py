@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sentence_transformers.sentence_transformer.modules import Pooling
+
 from hardkuma.configuration_hardkuma import POOLING_MODES
 from hardkuma.pooling_hardkuma import frequency_filter, normalize, pool
-from sentence_transformers.sentence_transformer.modules import Pooling
 
 STATES = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1))
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]])

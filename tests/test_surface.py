@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hardkuma.surface_hardkuma import (
     NUM_SURFACE_CLASSES,
     SURFACE_CLASSES,
@@ -15,9 +19,6 @@ from hardkuma.surface_hardkuma import (
     surface_ids,
     word_class,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.conftest import SENTENCES
 
 CASES = [
@@ -91,7 +92,7 @@ def test_any_text_gives_a_class_for_every_character(text: str) -> None:
     assert len(ids) == len(text) and all(0 <= i < NUM_SURFACE_CLASSES for i in ids)
     spans = find_words(text)
     assert all(0 <= s < e <= len(text) for s, e in spans)
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
 def test_log_odds_by_hand_and_shrinkage() -> None:

@@ -1,0 +1,89 @@
+"""What the documents say is run: README snippets, docstring examples, the rules for files that travel."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hardkuma.checkpoint_hardkuma import TRAVELLING_FILES
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", [name.removesuffix(".py") for name in TRAVELLING_FILES])
+def test_docstring_examples(name: str) -> None:
+    module = importlib.import_module(f"hardkuma.{name}")
+    result = doctest.testmod(module, extraglobs={"torch": torch})
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", TRAVELLING_FILES)
+def test_files_that_travel_import_torch_and_transformers_only(name: str) -> None:
+    allowed = set(sys.stdlib_module_names) | {"torch", "transformers"}
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed, name
+        if isinstance(node, ast.ImportFrom):
+            if node.level:
+                assert f"{node.module}.py" in TRAVELLING_FILES, f"{name} imports {node.module}"
+            else:
+                assert node.module.split(".")[0] in allowed, name
+
+
+def test_every_file_that_can_travel_is_listed() -> None:
+    assert {path.name for path in ROOT.glob("*_hardkuma.py")} == set(TRAVELLING_FILES)
+
+
+def test_public_functions_have_docstrings_and_types() -> None:
+    for name in TRAVELLING_FILES:
+        tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                assert ast.get_docstring(node), f"{name}: {node.name}"
+            if isinstance(node, ast.FunctionDef):
+                assert node.returns is not None, f"{name}: {node.name}"
+
+
+def readme_blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_readme_python_snippets_run_and_print_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`>>>` snippets are doctests; plain ones must run. They share one namespace, as a reader's session would."""
+    monkeypatch.chdir(tmp_path)
+    blocks = readme_blocks("python")
+    assert blocks, "README shows Python"
+    names: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        if ">>>" in block:
+            test = doctest.DocTestParser().get_doctest(block, names, f"README[{number}]", "README.md", 0)
+            runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+            runner.run(test, clear_globs=False)
+            assert runner.summarize().failed == 0
+            names = test.globs
+        else:
+            exec(compile(block, f"README[{number}]", "exec"), names)
+
+
+def test_readme_names_only_files_that_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_package_import_is_lazy() -> None:
+    """`import hardkuma` must not import torch: command-line help and tools stay quick."""
+    code = "import sys, hardkuma; assert 'torch' not in sys.modules; hardkuma.HardKumaConfig; dir(hardkuma)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    import hardkuma
+
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'; it has: HardKumaConfig"):
+        _ = hardkuma.Nothing
