@@ -35,6 +35,7 @@ TRAVELLING_FILES = (
     "checkpoint_hardkuma.py",
     "pretrained_hardkuma.py",
     "modeling_hardkuma.py",
+    "words_hardkuma.py",
 )
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

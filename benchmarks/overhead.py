@@ -1,4 +1,4 @@
-"""What gates cost on top of the encoder: both ratios in one run, rounds interleaved, so that a noisy machine hits all alike.
+"""What gates cost on top of the encoder: both ratios in one run, rounds interleaved so that noise hits all alike.
 
     python benchmarks/overhead.py --rounds 30
 
@@ -25,7 +25,9 @@ from hardkuma import HardKumaModel
 from hardkuma.pooling_hardkuma import normalize, pool
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-TEXT = "Marie Curie moved from Warsaw to Paris in 1891, studied physics there and shared the Nobel Prize of 1903 with two others"
+TEXT = (
+    "Marie Curie moved from Warsaw to Paris in 1891, studied physics there and shared the Nobel Prize of 1903 with others"
+)
 
 
 def seconds(run: Callable[[], object], repeats: int) -> float:
