@@ -32,6 +32,8 @@ TRAVELLING_FILES = (
     "attention_hardkuma.py",
     "losses_hardkuma.py",
     "encoders_hardkuma.py",
+    "inputs_hardkuma.py",
+    "objective_hardkuma.py",
     "checkpoint_hardkuma.py",
     "pretrained_hardkuma.py",
     "modeling_hardkuma.py",

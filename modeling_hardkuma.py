@@ -30,21 +30,12 @@ from .encoders_hardkuma import (
     build_encoder,
     fingerprint,
     load_encoder,
-    position_limit,
     special_token_ids,
 )
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate
-from .losses_hardkuma import (
-    CONTRASTIVE,
-    next_multiplier,
-    rate_lagrangian,
-    rate_penalty,
-    selection_rate,
-    sparsity,
-    symmetric_kl,
-    total_variation,
-    world_size,
-)
+from .inputs_hardkuma import TokenBatch, attendable, content_mask, prepare, tracing
+from .losses_hardkuma import world_size
+from .objective_hardkuma import Rows, objective
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
@@ -81,19 +72,6 @@ class HardKumaOutput(ModelOutput):
     alpha: Tensor | None = None
     beta: Tensor | None = None
     last_hidden_state: Tensor | None = None
-
-
-@dataclass
-class _Batch:
-    """Checked inputs, padded on the right. All (batch, length)."""
-
-    input_ids: Tensor
-    mask: Tensor  # bool
-    content: Tensor  # bool
-    token_type_ids: Tensor | None
-    surface_ids: Tensor | None
-    back: Tensor | None  # gather index that restores the caller's padding side
-    autocast: bool  # whether the caller wants the encoder in mixed precision
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -197,10 +175,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
         noise: Tensor | None = None,
+        encoded: dict[str, Tensor] | None = None,
         return_loss: bool = False,
         return_embeddings: bool = True,
+        return_rows: bool = False,
         return_dict: bool | None = None,
-    ) -> HardKumaOutput | tuple[Any, ...]:
+    ) -> HardKumaOutput | Rows | tuple[Any, ...]:
         """Gates, embeddings and, if asked for, losses.
 
         Args:
@@ -208,16 +188,21 @@ class HardKumaModel(HardKumaPreTrainedModel):
             special_tokens_mask: (batch, length) 1 on tokens that are never selected; from the token ids by default.
             surface_ids: (batch, length) word-shape classes, see surface_hardkuma.py; 0 = unknown, no shift.
             noise: (batch, K, length) uniform noise for the training gates, drawn if not given.
+            encoded: what the encoder gave for these inputs earlier, to save its pass: "states" (batch, length, hidden) and,
+                where the selector wants them, "attention" (batch, length, 2). Padded on the right.
             return_loss: compute `loss` and `losses`; needs a global batch of at least 2.
             return_embeddings: False leaves out rationale and complement (which `reencode` pays for).
+            return_rows: return [`Rows`] instead, for a loss over several forward passes (see `losses_of`).
         """
-        batch = self._prepare(input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
+        if encoded is not None and batch.back is not None:
+            raise ValueError("encoded states need inputs that are padded on the right.")
         if return_loss and len(input_ids) * world_size() < 2:
             raise ValueError(
                 "return_loss=True needs at least 2 sentences in the global batch, got 1: a contrastive loss compares "
                 "sentences. Use a larger batch."
             )
-        states, features = self._encode(batch)
+        states, features = self._encode(batch, encoded)
         # Autocast would do the gate's arithmetic in half precision.
         with torch.autocast(device_type=states.device.type, enabled=False):
             gate = self.gate_head(features, batch.surface_ids)
@@ -226,10 +211,15 @@ class HardKumaModel(HardKumaPreTrainedModel):
             gates = self._gates(gate, probs, noise) * content
             anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
             self._check_finite(anchor)
-            view = self._view(batch, states, features["input"], gates, anchor) if return_embeddings or return_loss else None
-            losses = self._losses(batch, gate, gates, probs, *view) if return_loss else None
-            loss = None if losses is None else self._total(losses)
-        rationale, complement = (None, None) if view is None else view[1:]
+            rationale = complement = losses = loss = None
+            if return_embeddings or return_loss or return_rows:
+                near, rationale, complement = self._view(batch, states, features["input"], gates, anchor)
+            if return_loss or return_rows:
+                log_odds = gate.selection_log_odds(self.config.gate_threshold)
+                rows = Rows(batch.content, gates, probs, log_odds, near, rationale, complement)
+                if return_rows:
+                    return rows
+                loss, losses = self.losses_of(rows)
         output = HardKumaOutput(
             loss=loss,
             losses=losses,
@@ -240,9 +230,13 @@ class HardKumaModel(HardKumaPreTrainedModel):
             complement_embedding=None if complement is None else self._drop_axis(complement),
             alpha=self._restore(gate.alpha, batch),
             beta=self._restore(gate.beta, batch),
-            last_hidden_state=states if batch.back is None else _gather(states, batch.back),
+            last_hidden_state=batch.restore(states, dim=1),
         )
         return output.to_tuple() if return_dict is False else output
+
+    def losses_of(self, rows: Rows) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share."""
+        return objective(rows, self.config, self.gate_head.rate_multiplier, self.training)
 
     def gate_distribution(self, output: HardKumaOutput) -> Kumaraswamy:
         """The gates' distribution of an output, with `p_zero`, `p_one`, `mean`, ... per token (stretched sampler)."""
@@ -277,7 +271,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
             ids = batch.pop("surface_ids")
             out = self(**batch, return_embeddings=False)
             probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
-            content = self._content(batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask"))
+            content = content_mask(
+                self.config, batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask")
+            )
             statistics.update(probs, ids, content)
         self.train(training)
         if statistics.counts.sum() == 0:
@@ -286,62 +282,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.gate_head.surface_log_odds.copy_(log_odds)
         return log_odds
 
-    # ---- inputs -----------------------------------------------------------------------------------------------------
-
-    def _content(self, input_ids: Tensor, mask: Tensor | None, special: Tensor | None) -> Tensor:
-        mask = torch.ones_like(input_ids) if mask is None else mask
-        if special is None:
-            ids = torch.tensor(self.config.special_token_ids, dtype=input_ids.dtype, device=input_ids.device)
-            special = torch.isin(input_ids, ids)
-        return mask.bool() & ~special.bool()
-
-    def _prepare(
-        self,
-        input_ids: Tensor,
-        mask: Tensor | None,
-        token_type_ids: Tensor | None,
-        special: Tensor | None,
-        surface_ids: Tensor | None,
-    ) -> _Batch:
-        if input_ids.ndim != 2 or 0 in input_ids.shape:
-            raise ValueError(
-                f"input_ids must be (batch, length) with at least one of each, got {tuple(input_ids.shape)}; "
-                "tokenise a non-empty list of texts with padding=True, return_tensors='pt'."
-            )
-        others = {
-            "attention_mask": mask,
-            "token_type_ids": token_type_ids,
-            "special_tokens_mask": special,
-            "surface_ids": surface_ids,
-        }
-        for name, tensor in others.items():
-            if tensor is not None and tensor.shape != input_ids.shape:
-                raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)} but input_ids has {tuple(input_ids.shape)}; "
-                    "pass both from the same tokenizer call."
-                )
-        limit = position_limit(self.config.encoder_config)
-        if limit is not None and input_ids.shape[1] > limit:
-            raise ValueError(
-                f"input of {input_ids.shape[1]} tokens is longer than the {limit} that the encoder takes; "
-                f"tokenise with truncation=True, max_length={self.config.max_seq_length or limit}, or split the text."
-            )
-        if surface_ids is not None and not _inside(surface_ids, NUM_SURFACE_CLASSES):
-            raise ValueError(f"surface_ids must lie in [0, {NUM_SURFACE_CLASSES - 1}]; make them with surface_batch.")
-        content = self._content(input_ids, mask, special)
-        mask = torch.ones_like(content) if mask is None else mask.bool()
-        tensors = [input_ids, mask, content, token_type_ids, surface_ids]
-        # Absolute positions count from the left: padding there would change the encoder's result.
-        lead = mask.int().argmax(1)
-        back = None
-        if not _tracing() and bool(lead.any()):
-            place = torch.arange(mask.shape[1], device=mask.device)
-            ahead, back = (place + lead[:, None]) % mask.shape[1], (place - lead[:, None]) % mask.shape[1]
-            tensors = [None if tensor is None else tensor.gather(1, ahead) for tensor in tensors]
-        return _Batch(*tensors, back=back, autocast=torch.is_autocast_enabled(mask.device.type))
-
     def _check_finite(self, anchor: Tensor) -> None:
-        if _tracing() or bool(torch.isfinite(anchor).all()):
+        if tracing() or bool(torch.isfinite(anchor).all()):
             return
         rows = (~torch.isfinite(anchor).all(-1)).nonzero().flatten().tolist()
         raise ValueError(
@@ -351,10 +293,31 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     # ---- encoding and gates -----------------------------------------------------------------------------------------
 
-    def _encode(self, batch: _Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _encode(self, batch: TokenBatch, encoded: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Token states (batch, length, hidden) and the selector's features by name."""
-        config = self.config
-        tap = None
+        features = self._run_encoder(batch) if encoded is None else self._stored(batch, encoded)
+        states = features.pop("last")
+        if "norm" in self.config.selector_inputs:
+            features["norm"] = features["state"].float().square().mean(-1, keepdim=True).sqrt()
+        if "shape" in self.config.selector_inputs:
+            ids = torch.zeros_like(batch.input_ids) if batch.surface_ids is None else batch.surface_ids
+            features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
+        return states, features
+
+    def _stored(self, batch: TokenBatch, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.config.selector_layer != -1:
+            raise ValueError(f"encoded states are the last layer's, but selector_layer is {self.config.selector_layer}.")
+        for name, tensor in encoded.items():
+            if tensor.shape[:2] != batch.input_ids.shape:
+                raise ValueError(
+                    f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.input_ids.shape)}."
+                )
+        with torch.no_grad():
+            embeddings = self.get_input_embeddings()(batch.input_ids)
+        return {**encoded, "state": encoded["states"], "last": encoded["states"], "input": embeddings}
+
+    def _run_encoder(self, batch: TokenBatch) -> dict[str, Tensor]:
+        config, tap = self.config, None
         if "attention" in config.selector_inputs:
             layers = self.encoder.config.num_hidden_layers
             chosen = layer_indices(config.attention_layers, layers) if layers else frozenset()
@@ -364,23 +327,17 @@ class HardKumaModel(HardKumaPreTrainedModel):
             output = run_encoder(
                 self.encoder,
                 batch.input_ids,
-                _attendable(batch.mask),
+                attendable(batch.mask),
                 batch.token_type_ids,
                 tap,
                 **({"output_hidden_states": True} if inner else {}),
             )
             embeddings = self.get_input_embeddings()(batch.input_ids)
-        states = output.last_hidden_state
-        seen = self._layer(output.hidden_states) if inner else states
-        features = {"state": seen, "input": embeddings}
-        if "norm" in config.selector_inputs:
-            features["norm"] = seen.float().square().mean(-1, keepdim=True).sqrt()
+        last = output.last_hidden_state
+        features = {"last": last, "state": self._layer(output.hidden_states) if inner else last, "input": embeddings}
         if tap is not None:
             features["attention"] = attention_features(tap, batch.mask)
-        if "shape" in config.selector_inputs:
-            ids = torch.zeros_like(batch.input_ids) if batch.surface_ids is None else batch.surface_ids
-            features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
-        return states, features
+        return features
 
     def _layer(self, hidden_states: tuple[Tensor, ...]) -> Tensor:
         layer, number = self.config.selector_layer, len(hidden_states)
@@ -407,7 +364,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return normalize(vectors) if config.normalize else vectors
 
     def _view(
-        self, batch: _Batch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
+        self, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The anchor to compare with, (batch, dim), and rationale and complement, (batch, K, dim)."""
         count, modes = gates.shape[1], self.config.pooling_modes
@@ -427,7 +384,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         vectors = self._reencode(batch, kept)
         return anchor, vectors[:, :count], vectors[:, count:]
 
-    def _reencode(self, batch: _Batch, kept: Tensor) -> Tensor:
+    def _reencode(self, batch: TokenBatch, kept: Tensor) -> Tensor:
         """Run the encoder on gated inputs. kept: (batch, sets, length) in [0, 1] -> (batch, sets, dim)."""
         sets = kept.shape[1]
         rows = kept.flatten(0, 1)
@@ -435,86 +392,22 @@ class HardKumaModel(HardKumaPreTrainedModel):
         types = None if batch.token_type_ids is None else batch.token_type_ids.repeat_interleave(sets, 0)
         if self.training:
             tap = AttentionTap(key_bias=torch.log(rows * (1 - GATE_FLOOR) + GATE_FLOOR))
-            mask = _attendable(batch.mask).repeat_interleave(sets, 0)
+            mask = attendable(batch.mask).repeat_interleave(sets, 0)
         else:
-            tap, mask = None, _attendable(rows > 0)  # hard gates: the removed tokens are simply not there
+            tap, mask = None, attendable(rows > 0)  # hard gates: the removed tokens are simply not there
         with torch.autocast(device_type=ids.device.type, enabled=batch.autocast):
             states = run_encoder(self.encoder, ids, mask, types, tap).last_hidden_state
         vectors = pool(states, rows[:, None], self.config.pooling_modes)
         return self._finish(vectors[:, 0].unflatten(0, (-1, sets)))
-
-    # ---- losses -----------------------------------------------------------------------------------------------------
-
-    def _losses(
-        self,
-        batch: _Batch,
-        gate: Kumaraswamy,
-        gates: Tensor,
-        probs: Tensor,
-        anchor: Tensor,
-        rationale: Tensor,
-        complement: Tensor,
-    ) -> dict[str, Tensor]:
-        config, content = self.config, batch.content
-        valid = content.any(-1)
-        contrast = CONTRASTIVE[config.contrastive]
-        terms: dict[str, list[Tensor]] = {"rationale": [], "complement": [], "sparsity": [], "total_variation": []}
-        rates = []
-        for k in range(config.num_selectors):
-            how = (config.temperature, valid, config.similarity)
-            terms["rationale"].append(contrast(anchor, rationale[:, k], *how))
-            terms["complement"].append(contrast(anchor, complement[:, k], *how, bounded=config.bound_complement))
-            terms["sparsity"].append(sparsity(gates[:, k], content))
-            terms["total_variation"].append(total_variation(gates[:, k], content))
-            rates.append(selection_rate(probs[:, k], content))
-        losses = {name: self._per_selector(values) for name, values in terms.items()}
-        if config.rate_constraint != "none":
-            losses["constraint"] = self._constraint(torch.stack(rates))
-        if config.num_selectors > 1:
-            log_odds = gate.selection_log_odds(config.gate_threshold)
-            losses["kl"] = symmetric_kl(log_odds, content, bounded=config.lambda_kl < 0)
-        return losses
-
-    def _constraint(self, rates: Tensor) -> Tensor:
-        config, multiplier = self.config, self.gate_head.rate_multiplier
-        if config.rate_constraint == "penalty":
-            terms = rate_penalty(rates, config.target_rate)
-        else:
-            terms = rate_lagrangian(rates, config.target_rate, multiplier.float().clone())
-            if self.training:  # evaluation never moves the multiplier
-                with torch.no_grad():
-                    multiplier.copy_(next_multiplier(multiplier, rates, config.target_rate, config.multiplier_lr))
-        return self._per_selector(list(terms))
-
-    def loss_weights(self) -> dict[str, float | list[float]]:
-        """Weight of every term in the total, by name: loss = sum over terms (and selectors) of weight * term."""
-        config = self.config
-        return {
-            "rationale": 1.0,
-            "complement": -config.lambda_cmp,
-            "sparsity": config.sparsity_weights,
-            "total_variation": config.lambda_tv,
-            "constraint": config.lambda_e,
-            "kl": config.lambda_kl,
-        }
-
-    def _total(self, losses: dict[str, Tensor]) -> Tensor:
-        weights = self.loss_weights()
-        return torch.stack([(value * value.new_tensor(weights[name])).sum() for name, value in losses.items()]).sum()
-
-    def _per_selector(self, values: list[Tensor]) -> Tensor:
-        return values[0] if len(values) == 1 else torch.stack(values)
 
     # ---- outputs ----------------------------------------------------------------------------------------------------
 
     def _drop_axis(self, tensor: Tensor) -> Tensor:
         return tensor[:, 0] if self.config.num_selectors == 1 else tensor
 
-    def _restore(self, tensor: Tensor, batch: _Batch) -> Tensor:
+    def _restore(self, tensor: Tensor, batch: TokenBatch) -> Tensor:
         """(batch, K, length) on the caller's padding side, without the selector axis where K = 1."""
-        if batch.back is not None:
-            tensor = tensor.gather(2, batch.back[:, None].expand_as(tensor))
-        return self._drop_axis(tensor)
+        return self._drop_axis(batch.restore(tensor, dim=2))
 
 
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
@@ -547,25 +440,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         probs = probs.clamp(1e-7, 1 - 1e-7)
         logits = torch.stack([torch.log1p(-probs), probs.log()], dim=-1)
         return (logits,) if return_dict is False else TokenClassifierOutput(logits=logits)
-
-
-def _tracing() -> bool:
-    return torch.jit.is_tracing() or torch.compiler.is_compiling()
-
-
-def _attendable(mask: Tensor) -> Tensor:
-    """A row without any token would make the attention's softmax NaN: let it see its first position; pooling ignores it."""
-    empty = ~mask.any(-1, keepdim=True)
-    first = torch.arange(mask.shape[-1], device=mask.device) == 0
-    return (mask | (empty & first)).long()
-
-
-def _gather(states: Tensor, index: Tensor) -> Tensor:
-    return states.gather(1, index[..., None].expand_as(states))
-
-
-def _inside(ids: Tensor, number: int) -> bool:
-    return _tracing() or bool(((ids >= 0) & (ids < number)).all())
 
 
 HardKumaModel.register_for_auto_class("AutoModel")
