@@ -234,6 +234,32 @@ class HardKumaModel(HardKumaPreTrainedModel):
         )
         return output.to_tuple() if return_dict is False else output
 
+    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """One plain encoder pass: {"states" (batch, length, hidden), "anchor" (batch, dim)} and the selector's features.
+
+        What `forward` takes back as `encoded`.
+        """
+        batch = prepare(self.config, input_ids, attention_mask, None, None, None)
+        states, features = self._encode(batch, None)
+        anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
+        self._check_finite(anchor)
+        return {"states": batch.restore(states, dim=1), "anchor": anchor}, features
+
+    def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
+        """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
+
+        Args:
+            kept: (batch, sets, length), 1 on content tokens to keep.
+
+        Returns:
+            (batch, sets, dim)
+        """
+        batch = prepare(self.config, input_ids, attention_mask, None, None, None)
+        if batch.back is not None:
+            raise ValueError("encode_subsets needs inputs that are padded on the right.")
+        content = batch.content[:, None].float()
+        return self._reencode(batch, batch.mask[:, None] * (1 - content) + content * kept)
+
     def losses_of(self, rows: Rows) -> tuple[Tensor, dict[str, Tensor]]:
         """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share."""
         return objective(rows, self.config, self.gate_head.rate_multiplier, self.training)

@@ -1,0 +1,346 @@
+"""Train gates on unlabelled text.
+
+    python train.py                                              the default recipe: bundled corpus, embedded encoder
+    python train.py recipes/as-written.yaml                      another recipe
+    python train.py recipes/default.yaml --epochs 2 --model.target_rate 0.3 --data '[my.txt, more.jsonl]'
+    accelerate launch train.py recipes/default.yaml              on whatever `accelerate config` describes
+    accelerate launch --config_file recipes/accelerate/multi_gpu.yaml train.py
+    python train.py --resume                                     go on from the last checkpoint, to the bit
+    python train.py --push-to-hub me/my-gates                    and upload the result
+
+Every key of training/recipe.py can be given on the command line; keys of the model are `--model.NAME` (see HardKumaConfig).
+The output folder holds `model/` (ready to load or push), `recipe.yaml`, `run.json`, `log.jsonl`, plots and checkpoints.
+Ctrl-C finishes the step, saves a checkpoint and stops; `--resume` goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from tqdm import tqdm
+from transformers.utils import logging as transformers_logging
+
+from hardkuma.__main__ import paint, use_colour
+from hardkuma.corpora import load_training_texts
+from hardkuma.modeling_hardkuma import HardKumaModel
+from hardkuma.training.checkpoints import (
+    Progress,
+    checkpoints,
+    load_checkpoint,
+    load_trained_state,
+    save_checkpoint,
+    trained_state,
+)
+from hardkuma.training.criterion import Quality, selection_quality
+from hardkuma.training.recipe import Recipe, load_recipe, parse_overrides
+from hardkuma.training.report import SHOWCASE, card_sections, plot_history, write_atomically, write_record
+from hardkuma.training.steps import epoch_batches, learning_rate, local_batch, step_seed, train_step
+from hardkuma.training.store import StateStore, build_store, usable_rows
+from hardkuma.words_hardkuma import gate_words
+
+DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "default.yaml"
+
+
+class Trainer:
+    """One run: its recipe, model, text, and where it stands."""
+
+    def __init__(self, recipe: Recipe, resume: bool):
+        self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
+        trackers = {"log_with": recipe.trackers, "project_dir": recipe.output} if recipe.trackers else {}
+        self.accelerator = Accelerator(mixed_precision=recipe.mixed_precision, **trackers)
+        world = self.accelerator.num_processes
+        if recipe.batch_size % world:
+            raise ValueError(f"batch_size {recipe.batch_size} cannot be shared by {world} processes; use a multiple.")
+        self._claim_output(resume)
+        torch.manual_seed(recipe.seed)
+        self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model).to(self.accelerator.device)
+        self.texts = load_training_texts(recipe)
+        self.store, self.rows, self.held_out = self._prepare_text()
+        trained = [parameter for parameter in self.base.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        self.model, self.optimizer = self.accelerator.prepare(self.base, optimizer)
+        self.progress, self.best = Progress(), None
+        if resume:
+            self._resume()
+        per_epoch = len(self.rows) // recipe.batch_size
+        self.total = min(recipe.epochs * per_epoch, recipe.max_steps or sys.maxsize)
+        self.interrupted = False
+        if recipe.trackers:
+            self.accelerator.init_trackers("hardkuma", config={"recipe": recipe.to_yaml()})
+
+    def say(self, text: str) -> None:
+        if self.accelerator.is_main_process:
+            tqdm.write(text, file=sys.stderr)
+
+    def _claim_output(self, resume: bool) -> None:
+        """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
+        saved = self.output / "recipe.yaml"
+        if resume:
+            if not checkpoints(self.output / "checkpoints"):
+                self.say(f"no checkpoint in {self.output}: starting from the beginning.")
+            elif saved.read_text(encoding="utf-8") != self.recipe.to_yaml():
+                raise ValueError(
+                    f"{saved} differs from this recipe: resume with the same settings, or use another --output."
+                )
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            if not resume:
+                shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+            self.recipe.save(saved)
+        self.accelerator.wait_for_everyone()
+
+    def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
+        """The store, and the numbers of training and of held-out sentences."""
+        recipe, config = self.recipe, self.base.config
+        possible = config.freeze_encoder and config.selector_layer == -1
+        if recipe.cache == "always" and not possible:
+            raise ValueError("cache: always needs a frozen encoder and selector_layer -1; use cache: auto.")
+        cache = recipe.cache_type if possible and recipe.cache != "never" else None
+        folder = self.output / "store"
+        if self.accelerator.is_local_main_process:
+            self.base.eval()
+            build_store(self.base, self.texts, folder, cache, say=self.say)
+        self.accelerator.wait_for_everyone()
+        store = StateStore(folder)
+        rows = usable_rows(store, self.base)
+        rows = rows[np.random.default_rng(recipe.seed).permutation(len(rows))]
+        held = min(recipe.held_out, len(rows) // 5)
+        train, held_out = np.sort(rows[held:]), np.sort(rows[:held])
+        if len(train) < recipe.batch_size:
+            raise ValueError(
+                f"{len(train)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
+                "give more text or a smaller batch_size."
+            )
+        anchors = store.anchors()
+        if len(train) > 1 and float(np.ptp(anchors[train[:1000]], axis=0).max()) < 1e-6:
+            raise ValueError("all sentences have the same embedding: there is nothing to tell apart. Check the corpus.")
+        return store, train, held_out
+
+    def _resume(self) -> None:
+        found = checkpoints(self.output / "checkpoints")
+        if found:
+            self.progress, self.best = load_checkpoint(found[-1], self.base, self.optimizer)
+            self.say(f"resuming from step {self.progress.step}.")
+
+    # ---- the loop -----------------------------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[np.ndarray]:
+        """Global batches from the current step on, over as many epochs as it takes."""
+        per_epoch = len(self.rows) // self.recipe.batch_size
+        epoch, skip = divmod(self.progress.step, per_epoch)
+        while True:
+            yield from epoch_batches(self.recipe, self.store, self.rows, epoch)[skip:]
+            epoch, skip = epoch + 1, 0
+
+    def run(self) -> bool:
+        """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
+        recipe, progress, accelerator = self.recipe, self.progress, self.accelerator
+        with self._interrupts(), tqdm(total=self.total, initial=progress.step, desc="training", unit="step",
+                                      disable=not accelerator.is_main_process) as bar:  # fmt: skip
+            for batch in self._batches():
+                if progress.step >= self.total or progress.stopped_early or self._asked_to_stop():
+                    break
+                step = progress.step
+                torch.manual_seed(step_seed(recipe.seed, step, accelerator.process_index))
+                for group in self.optimizer.param_groups:
+                    group["lr"] = learning_rate(recipe, step, self.total)
+                self.model.train()
+                inputs = local_batch(self.store, batch, self.base.config, recipe.seed, step, accelerator)
+                result = train_step(self.model, self.optimizer, inputs, recipe, accelerator)
+                progress.step += 1
+                bar.update()
+                last = progress.step == self.total
+                if step % recipe.log_every == 0 or last:
+                    bar.set_postfix(self._log_step(step, *result))
+                if progress.step % recipe.evaluate_every == 0 or last:
+                    self._look()
+                if progress.step % recipe.checkpoint_every == 0 and not last:
+                    self._checkpoint()
+        if self.interrupted:
+            self._checkpoint()
+            self.say(f"stopped at step {progress.step}; go on with --resume.")
+        return not self.interrupted
+
+    def _interrupts(self) -> Any:
+        """Ctrl-C sets a flag, so that no step is cut in two."""
+        return _Handler(lambda: setattr(self, "interrupted", True))
+
+    def _asked_to_stop(self) -> bool:
+        if self.accelerator.num_processes == 1:
+            return self.interrupted
+        if self.progress.step % 10:  # agreeing costs a message
+            return False
+        flag = torch.tensor(float(self.interrupted), device=self.accelerator.device)
+        self.interrupted = bool(self.accelerator.reduce(flag, "sum") > 0)
+        return self.interrupted
+
+    def _log_step(
+        self, step: int, loss: torch.Tensor, losses: dict[str, torch.Tensor], rate: torch.Tensor
+    ) -> dict[str, str]:
+        values = {"loss": loss, "rate": rate}
+        for name, value in losses.items():
+            for k, item in enumerate(value.flatten()):
+                values[f"loss/{name}" + (f"/{k}" if value.numel() > 1 else "")] = item
+        stacked = self.accelerator.reduce(torch.stack(list(values.values())), "mean").tolist()
+        entry = {"step": step, **dict(zip(values, stacked, strict=True))}
+        entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        self._record(entry)
+        return {"loss": f"{entry['loss']:.3f}", "rate": f"{entry['rate']:.2f}"}
+
+    def _look(self) -> None:
+        """Score the held-out text on the main process; all processes act on the same number."""
+        found: list[Any] = [None]
+        if self.accelerator.is_main_process and len(self.held_out):
+            found = [selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)]
+        quality: Quality | None = broadcast_object_list(found)[0]
+        if quality is None:
+            return
+        progress = self.progress
+        self._record({"step": progress.step, **quality.as_dict(), "held_out_rate": quality.rate})
+        if quality.score > progress.best_score:
+            progress.best_score, progress.best_step, progress.looks_without_gain = quality.score, progress.step, 0
+            self.best = trained_state(self.base)
+        else:
+            progress.looks_without_gain += 1
+            progress.stopped_early = 0 < self.recipe.patience <= progress.looks_without_gain
+
+    def _record(self, entry: dict[str, Any]) -> None:
+        self.progress.history.append(entry)
+        self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=entry["step"])
+
+    def _checkpoint(self) -> None:
+        if self.accelerator.is_main_process:
+            save_checkpoint(
+                self.output / "checkpoints", self.base, self.optimizer, self.best, self.progress, self.recipe.keep
+            )
+            self._write_log()
+        self.accelerator.wait_for_everyone()
+
+    def _write_log(self) -> None:
+        write_atomically(self.output / "log.jsonl", "".join(json.dumps(e) + "\n" for e in self.progress.history))
+
+    # ---- the result ---------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Path:
+        """Best state, surface view, plots, card: the folder that can be loaded and pushed."""
+        folder = self.output / "model"
+        if self.accelerator.is_main_process:
+            if self.best is not None:
+                load_trained_state(self.base, self.best)
+            self.base.eval()
+            if self.recipe.surface:
+                self.base.adapt_surface(self._surface_batches())
+            self._write_log()
+            plot_history(self.progress.history, self.base.config.target_rate, self.output)
+            quality = None
+            if len(self.held_out):
+                quality = selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)
+            card = card_sections(
+                self.base, self.recipe, len(self.rows), quality, self.progress.best_step, self._dev_numbers()
+            )
+            self.base.save_pretrained(folder, card=card)
+            write_record(folder, self.recipe, time.time() - self.started)
+            for name in ("losses.png", "rate.png", "log.jsonl"):
+                if (self.output / name).is_file():
+                    write_atomically(folder / name, (self.output / name).read_bytes())
+            shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+            shutil.rmtree(self.output / "store", ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        if self.recipe.trackers:
+            self.accelerator.end_training()
+        return folder
+
+    def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
+        for start in range(0, len(self.rows), 64):
+            batch = self.store.fetch(self.rows[start : start + 64], shapes=True)
+            encoded = batch.pop("encoded", None)
+            yield batch if encoded is None else {**batch, "encoded": encoded}
+
+    def _dev_numbers(self) -> dict[str, float] | None:
+        if self.recipe.dev is None:
+            return None
+        from hardkuma.evaluation.entities import entity_numbers
+
+        return entity_numbers(self.base, self.recipe.dev)
+
+
+class _Handler:
+    """While active, SIGINT and SIGTERM call `action`; a second Ctrl-C interrupts at once."""
+
+    def __init__(self, action: Callable[[], None]):
+        self.action, self.old = action, {}
+
+    def _handle(self, number: int, frame: Any) -> None:
+        self.action()
+        signal.signal(number, self.old[number])
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.old[number] = signal.signal(number, self._handle)
+
+    def __exit__(self, *error: Any) -> None:
+        for number, old in self.old.items():
+            signal.signal(number, old)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, train, save, show; 0 when done, 130 after Ctrl-C, 1 with one sentence when the input is at fault."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--help" in words or "-h" in words:
+        print(__doc__)
+        return 0
+    try:
+        resume = "--resume" in words
+        if resume:
+            words.remove("--resume")
+        path = words.pop(0) if words and not words[0].startswith("--") else DEFAULT_RECIPE
+        overrides = parse_overrides(words)
+        repo = overrides.pop("push_to_hub", None)
+        recipe = load_recipe(path, overrides)
+        transformers_logging.disable_progress_bar()
+        trainer = Trainer(recipe, resume)
+        if not trainer.run():
+            return 130
+        folder = trainer.finish()
+        if trainer.accelerator.is_main_process:
+            show(trainer.base, folder)
+            if repo is not None:
+                print(f"pushed to {push(trainer.base, folder, repo)}")
+        return 0
+    except (OSError, ValueError, FloatingPointError) as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 1
+
+
+def push(model: HardKumaModel, folder: Path, repo: str) -> str:
+    """Upload the finished folder as it is, card, log and plots included."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    name = api.create_repo(repo, exist_ok=True).repo_id
+    api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload HardKuma model")
+    return name
+
+
+def show(model: HardKumaModel, folder: Path) -> None:
+    """Gates on sentences that no corpus of ours holds."""
+    colour = use_colour(sys.stdout)
+    print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:\n")
+    for text, words in zip(SHOWCASE, gate_words(model, SHOWCASE), strict=True):
+        print("  " + paint(text, words, colour))
+    print(f'\nTry: hardkuma gates --model {folder} "your own sentence"')
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What a run leaves for people: plots, the sections of its card, the record of versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..modeling_hardkuma import HardKumaModel
+from ..words_hardkuma import gate_words
+from .criterion import Quality
+from .recipe import Recipe
+
+# Sentences of our own, in none of the corpora, on which every run shows its gates.
+SHOWCASE = (
+    "Ludwig van Beethoven finished his ninth symphony in Vienna when he was almost completely deaf.",
+    "The new telescope in the Atacama desert found water on a planet that orbits two suns.",
+    "can't believe Portugal lost that match in the last minute, I am done with football",
+    "Doctors at Charité advise against mixing ibuprofen with alcohol.",
+    "We moved the whole thing to Kubernetes last year and nobody is happy about it.",
+    "She said that it would probably rain again tomorrow.",
+)
+
+
+def versions() -> dict[str, str]:
+    """Of Python, the libraries that matter, and this code's git revision where there is one."""
+    names = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "hardkuma")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    git = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    found["revision"] = git.stdout.strip() if git.returncode == 0 else "unknown"
+    return found
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write under a temporary name, then rename."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    if isinstance(content, str):
+        temporary.write_text(content, encoding="utf-8")
+    else:
+        temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def plot_history(history: Sequence[dict[str, Any]], target_rate: float | None, folder: Path) -> list[str]:
+    """losses.png and rate.png from the log; returns the names of the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    steps = [entry for entry in history if "loss" in entry]
+    looks = [entry for entry in history if "score" in entry]
+    if not steps:
+        return []
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for name in [key for key in steps[0] if key.startswith("loss")]:
+        axes.plot([entry["step"] for entry in steps], [entry[name] for entry in steps], label=name.removeprefix("loss/"))
+    axes.set(xlabel="step", ylabel="unweighted term", title="Loss and its terms")
+    axes.legend()
+    _save(figure, folder / "losses.png")
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot([e["step"] for e in steps], [e["rate"] for e in steps], label="selection rate (training)")
+    if target_rate is not None:
+        axes.axhline(target_rate, linestyle="--", color="grey", label="target")
+    if looks:
+        axes.plot([e["step"] for e in looks], [e["score"] for e in looks], marker="o", label="held-out score")
+    axes.set(xlabel="step", ylim=(0, 1), title="Selection rate and label-free score")
+    axes.legend()
+    _save(figure, folder / "rate.png")
+    return ["losses.png", "rate.png"]
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    temporary = path.with_name(f".{path.name}.tmp")
+    figure.savefig(temporary, format="png", dpi=110)
+    pyplot.close(figure)
+    os.replace(temporary, path)
+
+
+def show_words(model: HardKumaModel, texts: Sequence[str]) -> list[str]:
+    """Each text with its selected words in bold, escaped for Markdown."""
+    lines = []
+    for text, words in zip(texts, gate_words(model, texts), strict=True):
+        parts, position = [], 0
+        for word in words:
+            parts.append(_escape(text[position : word.start]))
+            inside = _escape(text[word.start : word.end])
+            parts.append(f"**{inside}**" if word.selected else inside)
+            position = word.end
+        lines.append("".join([*parts, _escape(text[position:])]))
+    return lines
+
+
+def _escape(text: str) -> str:
+    for character in "\\`*_{}[]<>#|":
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+def card_sections(
+    model: HardKumaModel,
+    recipe: Recipe,
+    sentences: int,
+    quality: Quality | None,
+    best_step: int,
+    dev: dict[str, float] | None,
+) -> dict[str, str]:
+    """The fields of the card that a run knows."""
+    data = ", ".join(_source_name(name) for name in recipe.data)
+    training = (
+        f"Trained without labels on {sentences:,} sentences of {data} with the recipe in `recipe.yaml` (seed "
+        f"{recipe.seed}, batches of {recipe.batch_size} by {recipe.batches}); the state of step {best_step} was best by the label-free "
+        "criterion below. Losses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+    )
+    evaluation = "No held-out text was evaluated."
+    if quality is not None:
+        rate = model.config.target_rate
+        evaluation = (
+            f"On held-out text of the same source, keeping the {rate:.0%} most probable tokens of each sentence: cosine of "
+            f"their re-encoded embedding to the sentence's {quality.sufficiency:.3f} (higher is better), of the others' "
+            f"{quality.remainder:.3f} (lower is better). Mean selection probability {quality.rate:.3f}."
+        )
+    if dev is not None:
+        numbers = ", ".join(f"{name} {value:.3f}" for name, value in dev.items())
+        evaluation += (
+            f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
+        )
+    examples = "Sentences from outside the corpus; selected words in bold:\n\n"
+    examples += "\n".join(f"- {line}" for line in show_words(model, SHOWCASE))
+    return {"training": training, "evaluation": evaluation, "examples": examples}
+
+
+def _source_name(source: str) -> str:
+    # A path of the machine that trained means nothing to a reader.
+    if source == "bundled":
+        return "the corpus bundled with hardkuma"
+    return source if source.startswith("hf:") else f"`{Path(source).name}`"
+
+
+def write_record(folder: Path, recipe: Recipe, seconds: float) -> None:
+    """recipe.yaml and run.json (versions, revision, seed, wall time) beside the result."""
+    recipe.save(folder / "recipe.yaml")
+    record = {"versions": versions(), "seed": recipe.seed, "seconds": round(seconds, 1)}
+    write_atomically(folder / "run.json", json.dumps(record, indent=2) + "\n")

@@ -1,0 +1,150 @@
+"""One optimisation step. Everything random is a function of (seed, step), not of the process or of what ran before:
+one process and several draw the same gates, and a resumed run continues as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from ..configuration_hardkuma import HardKumaConfig
+from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
+from ..objective_hardkuma import Rows
+from .recipe import Recipe
+from .store import StateStore
+
+GOLDEN = 0x9E3779B97F4A7C15  # spreads neighbouring steps over the seeds
+
+
+def step_seed(seed: int, step: int, rank: int = 0) -> int:
+    """A seed of its own for every (seed, step, rank).
+
+    >>> len({step_seed(s, t, r) for s in range(3) for t in range(50) for r in range(2)})
+    300
+    """
+    return ((seed * 1_000_003 + step) * 64 + rank) * GOLDEN % (1 << 63)
+
+
+def learning_rate(recipe: Recipe, step: int, total: int) -> float:
+    """Warm-up from 0, then the schedule, as a function of the step alone.
+
+    >>> recipe = Recipe(learning_rate=1.0, warmup=0.5, schedule="linear")
+    >>> [learning_rate(recipe, step, 4) for step in range(4)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    warm = round(recipe.warmup * total)
+    if step < warm:
+        return recipe.learning_rate * (step + 1) / warm
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    done = (step - warm) / max(1, total - warm)
+    factor = 1 - done if recipe.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return recipe.learning_rate * factor
+
+
+def local_batch(
+    store: StateStore, batch: np.ndarray, config: HardKumaConfig, seed: int, step: int, accelerator: Accelerator
+) -> dict[str, Any]:
+    """This process's share of a global batch, with the gates' noise, on its device."""
+    generator = torch.Generator().manual_seed(step_seed(seed, step))
+    longest = int(store.lengths[batch].max())
+    noise = torch.rand(len(batch), config.num_selectors, longest, generator=generator)
+    rank, world = accelerator.process_index, accelerator.num_processes
+    mine = store.fetch(shard(batch, rank, world), shapes="shape" in config.selector_inputs)
+    own = shard(np.arange(len(batch)), rank, world)
+    mine["noise"] = noise[own, :, : mine["input_ids"].shape[1]]
+    return _to(mine, accelerator.device)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, dict):
+        return {name: _to(item, device) for name, item in value.items()}
+    return value.to(device, non_blocking=True)
+
+
+def train_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: dict[str, Any],
+    recipe: Recipe,
+    accelerator: Accelerator,
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    """Forward, backward, clip, update. Returns loss, terms and selection rate of this process, detached."""
+    if recipe.micro_batch is None or recipe.micro_batch >= len(batch["input_ids"]):
+        out = model(**batch, return_loss=True)
+        accelerator.backward(out.loss)
+        loss, losses, probs = out.loss, out.losses, out.gate_probs
+    else:
+        loss, losses, probs = _in_parts(model, batch, recipe.micro_batch, accelerator)
+    if not bool(torch.isfinite(loss)):
+        raise FloatingPointError(
+            f"the loss became {float(loss)}: lower learning_rate ({recipe.learning_rate:g}) or raise model.temperature, "
+            "and go on from the last checkpoint with --resume."
+        )
+    accelerator.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], recipe.clip)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    content = probs > 0
+    rate = probs.detach()[content].mean() if bool(content.any()) else probs.new_zeros(())
+    return loss.detach(), {name: value.detach() for name, value in losses.items()}, rate
+
+
+def _in_parts(
+    model: torch.nn.Module, batch: dict[str, Any], size: int, accelerator: Accelerator
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    """Gradients of the loss over the *whole* batch while only `size` sentences' graphs are in memory.
+
+    First every part runs without a graph; the loss over the joined rows gives the gradient of each row; then every part
+    runs again, with the same noise, and is given its rows' gradients. Plain accumulation would shrink the set of negatives.
+    """
+    base = accelerator.unwrap_model(model)
+    parts = [_part(batch, start, size) for start in range(0, len(batch["input_ids"]), size)]
+    state = torch.get_rng_state()  # dropout must fall alike in both runs
+    with torch.no_grad():
+        rows = Rows.join([model(**part, return_rows=True) for part in parts])
+    leaves = [value.detach().requires_grad_() for value in _differentiable(rows)]
+    loss, losses = base.losses_of(Rows(rows.content, *leaves))
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    torch.set_rng_state(state)
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        with nullcontext() if last else accelerator.no_sync(model):
+            outputs = _differentiable(model(**part, return_rows=True))
+            place = slice(number * size, number * size + len(part["input_ids"]))
+            pairs = [
+                (value, gradient[place])
+                for value, gradient in zip(outputs, gradients, strict=True)
+                if gradient is not None and value.requires_grad
+            ]
+            surrogate = sum((value * gradient).sum() for value, gradient in pairs)
+            accelerator.backward(surrogate)
+    return loss, losses, rows.probs
+
+
+def _differentiable(rows: Rows) -> list[Tensor]:
+    return [rows.gates, rows.probs, rows.log_odds, rows.anchor, rows.rationale, rows.complement]
+
+
+def _part(value: Any, start: int, size: int) -> Any:
+    if isinstance(value, dict):
+        return {name: _part(item, start, size) for name, item in value.items()}
+    return value[start : start + size]
+
+
+def epoch_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int) -> list[np.ndarray]:
+    """The global batches of an epoch, as numbers of sentences; the same in every process."""
+    size, seed = recipe.batch_size, recipe.seed
+    if recipe.batches == "random":
+        places: Sequence[np.ndarray] = random_batches(len(rows), size, seed=seed, epoch=epoch)
+    elif recipe.batches == "length":
+        places = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
+    else:
+        places = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
+    return [rows[np.asarray(place)] for place in places]
