@@ -293,9 +293,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         training, statistics = self.training, SurfaceStatistics(self.config.num_selectors)
         self.eval()
         for batch in batches:
-            batch = {key: value.to(self.device) for key, value in batch.items()}
+            encoded = batch.get("encoded")
+            batch = {key: value.to(self.device) for key, value in batch.items() if key != "encoded"}
+            if encoded is not None:
+                encoded = {key: value.to(self.device) for key, value in encoded.items()}
             ids = batch.pop("surface_ids")
-            out = self(**batch, return_embeddings=False)
+            out = self(**batch, encoded=encoded, return_embeddings=False)
             probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
             content = content_mask(
                 self.config, batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask")

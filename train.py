@@ -32,7 +32,6 @@ from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from hardkuma.__main__ import paint, use_colour
-from hardkuma.corpora import load_training_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.checkpoints import (
     Progress,
@@ -47,6 +46,7 @@ from hardkuma.training.recipe import Recipe, load_recipe, parse_overrides
 from hardkuma.training.report import SHOWCASE, card_sections, plot_history, write_atomically, write_record
 from hardkuma.training.steps import epoch_batches, learning_rate, local_batch, step_seed, train_step
 from hardkuma.training.store import StateStore, build_store, usable_rows
+from hardkuma.training.texts import load_training_texts
 from hardkuma.words_hardkuma import gate_words
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "default.yaml"
@@ -65,7 +65,7 @@ class Trainer:
         self._claim_output(resume)
         torch.manual_seed(recipe.seed)
         self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model).to(self.accelerator.device)
-        self.texts = load_training_texts(recipe)
+        self.texts = load_training_texts(recipe, self.say)
         self.store, self.rows, self.held_out = self._prepare_text()
         trained = [parameter for parameter in self.base.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
@@ -140,7 +140,7 @@ class Trainer:
         per_epoch = len(self.rows) // self.recipe.batch_size
         epoch, skip = divmod(self.progress.step, per_epoch)
         while True:
-            yield from epoch_batches(self.recipe, self.store, self.rows, epoch)[skip:]
+            yield from epoch_batches(self.recipe, self.store, self.rows, epoch, self.accelerator)[skip:]
             epoch, skip = epoch + 1, 0
 
     def run(self) -> bool:

@@ -122,9 +122,9 @@ def card_sections(
     """The fields of the card that a run knows."""
     data = ", ".join(_source_name(name) for name in recipe.data)
     training = (
-        f"Trained without labels on {sentences:,} sentences of {data} with the recipe in `recipe.yaml` (seed "
-        f"{recipe.seed}, batches of {recipe.batch_size} by {recipe.batches}); the state of step {best_step} was best by the label-free "
-        "criterion below. Losses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+        f"Trained without labels on {sentences:,} sentences of {data} with the recipe in `recipe.yaml` (seed {recipe.seed}, "
+        f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
+        "criterion below.\n\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
     )
     evaluation = "No held-out text was evaluated."
     if quality is not None:

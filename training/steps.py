@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast
 from torch import Tensor
 
 from ..configuration_hardkuma import HardKumaConfig
@@ -138,8 +139,20 @@ def _part(value: Any, start: int, size: int) -> Any:
     return value[start : start + size]
 
 
-def epoch_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int) -> list[np.ndarray]:
-    """The global batches of an epoch, as numbers of sentences; the same in every process."""
+def epoch_batches(
+    recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int, accelerator: Accelerator
+) -> np.ndarray:
+    """The global batches of an epoch as numbers of sentences, (batches, batch_size).
+
+    The main process makes them for all: elsewhere, rounding could order near neighbours differently.
+    """
+    batches = torch.zeros(len(rows) // recipe.batch_size, recipe.batch_size, dtype=torch.long)
+    if accelerator.is_main_process:
+        batches = torch.from_numpy(np.stack(_make_batches(recipe, store, rows, epoch)))
+    return broadcast(batches.to(accelerator.device)).cpu().numpy()
+
+
+def _make_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int) -> list[np.ndarray]:
     size, seed = recipe.batch_size, recipe.seed
     if recipe.batches == "random":
         places: Sequence[np.ndarray] = random_batches(len(rows), size, seed=seed, epoch=epoch)
