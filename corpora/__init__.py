@@ -1,0 +1,28 @@
+"""Text to train on and to evaluate on: readers, cleaning, the bundled corpus, and the batches that training takes."""
+
+from __future__ import annotations
+
+from .batches import length_bucketed_batches, neighbour_batches, random_batches, shard
+from .bundled import DOMAINS, bundled_examples, bundled_texts
+from .clean import CleanSummary, clean, split_sentences
+from .conll import read_conll
+from .errors import CorpusError
+from .labelled import LabelledSentence
+from .readers import read_texts
+
+__all__ = [
+    "DOMAINS",
+    "CleanSummary",
+    "CorpusError",
+    "LabelledSentence",
+    "bundled_examples",
+    "bundled_texts",
+    "clean",
+    "length_bucketed_batches",
+    "neighbour_batches",
+    "random_batches",
+    "read_conll",
+    "read_texts",
+    "shard",
+    "split_sentences",
+]

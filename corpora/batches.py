@@ -1,0 +1,217 @@
+"""Which sentences train together. A batch is an array of row numbers: the *global* batch, shared out among processes.
+
+InfoNCE takes its negatives from the batch. Batches of mutually similar sentences (`neighbour_batches`) make the gates pick
+what tells near neighbours apart; random and length-bucketed batches are the baselines.
+
+Every function is deterministic in (seed, epoch), visits each sentence at most once per epoch, and with `drop_last` leaves
+out the len % batch_size sentences that fill no batch: a random choice, different each epoch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .approximate import APPROXIMATE, approximate_index, installed_index
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METHODS = ("auto", "exact", "shards", *APPROXIMATE)
+# Above this many sentences "auto" no longer compares all of them with each seed sentence.
+EXACT_LIMIT = 50_000
+
+
+def _check(size: int, batch_size: int, drop_last: bool) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    if size < batch_size and drop_last:
+        raise ValueError(
+            f"a corpus of {size} sentences gives no batch of {batch_size}; add sentences, "
+            f"or use a batch_size of at most {max(size, 1)}"
+        )
+
+
+def _generator(seed: int, epoch: int) -> np.random.Generator:
+    # A pair, not a sum: seed 1 in epoch 0 must not repeat seed 0 in epoch 1.
+    return np.random.default_rng([seed, epoch])
+
+
+def _taking_part(size: int, batch_size: int, drop_last: bool, generator: np.random.Generator) -> np.ndarray:
+    """Row numbers in random order; with drop_last as many as fill whole batches."""
+    order = generator.permutation(size)
+    return order[: size - size % batch_size] if drop_last else order
+
+
+def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, drop_last: bool = True) -> list[np.ndarray]:
+    """Batches of `size` sentences in random order.
+
+    >>> [batch.tolist() for batch in random_batches(5, 2, seed=1)]
+    [[2, 4], [1, 3]]
+    """
+    _check(size, batch_size, drop_last)
+    order = _taking_part(size, batch_size, drop_last, _generator(seed, epoch))
+    return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+
+
+def length_bucketed_batches(
+    lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int = 0, epoch: int = 0, drop_last: bool = True, bucket: int = 50
+) -> list[np.ndarray]:
+    """Batches of sentences of similar length, which need little padding.
+
+    Random chunks of `bucket` batches are sorted by length and cut; the batches are then shuffled.
+
+    >>> [sorted(batch.tolist()) for batch in length_bucketed_batches([9, 3, 8, 4], 2)]
+    [[0, 2], [1, 3]]
+    """
+    lengths = np.asarray(lengths)
+    if bucket < 1:
+        raise ValueError(f"bucket must be >= 1 (batches), got {bucket}")
+    _check(len(lengths), batch_size, drop_last)
+    generator = _generator(seed, epoch)
+    order = _taking_part(len(lengths), batch_size, drop_last, generator)
+    batches = []
+    for i in range(0, len(order), batch_size * bucket):
+        chunk = order[i : i + batch_size * bucket]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += [chunk[j : j + batch_size] for j in range(0, len(chunk), batch_size)]
+    return _shuffled(batches, generator)
+
+
+def neighbour_batches(
+    embeddings: np.ndarray | Tensor,
+    batch_size: int,
+    seed: int = 0,
+    epoch: int = 0,
+    drop_last: bool = True,
+    method: str = "auto",
+    exact_limit: int = EXACT_LIMIT,
+) -> list[np.ndarray]:
+    """Batches that are neighbourhoods by cosine similarity: a random unused sentence and its nearest unused neighbours.
+
+    Never holds more than one row of similarities. Processes that train together should share the result of one of them
+    (or be of one kind): a different rounding may order near ties differently.
+
+    Args:
+        embeddings: (sentences, dim), of any scale.
+        batch_size: size of the global batch.
+        method: "exact" compares each seed sentence with all unused ones; "faiss" and "hnswlib" ask an index and need the
+            package of that name; "shards" is exact within random parts of at most `exact_limit` sentences; "auto" is exact
+            up to `exact_limit`, beyond it the first index that is installed, without one "shards".
+
+    >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
+    >>> sorted(sorted(batch.tolist()) for batch in neighbour_batches(points, 2))
+    [[0, 2], [1, 3]]
+    """
+    unit = _unit_rows(embeddings)
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if exact_limit < batch_size:
+        raise ValueError(f"exact_limit must be >= batch_size = {batch_size}, got {exact_limit}")
+    _check(len(unit), batch_size, drop_last)
+    generator = _generator(seed, epoch)
+    order = _taking_part(len(unit), batch_size, drop_last, generator)
+    if method == "auto":
+        method = "exact" if len(unit) <= exact_limit else _beyond(len(unit), exact_limit)
+    if method == "exact":
+        batches = _exact(unit, order, batch_size)
+    elif method == "shards":
+        batches = _shards(unit, order, batch_size, exact_limit)
+    else:
+        index = approximate_index(method, unit[order], seed)
+        batches, rest = _indexed(index, unit, order, batch_size)
+        batches += _shards(unit, rest, batch_size, exact_limit)
+    return _shuffled([generator.permutation(batch) for batch in batches], generator)
+
+
+def shard(batch: Sequence[int] | np.ndarray, rank: int, world_size: int) -> np.ndarray:
+    """The equal, contiguous part of a global batch that process `rank` computes; joined by rank they give the batch.
+
+    >>> [shard([4, 8, 1, 7], rank, 2).tolist() for rank in range(2)]
+    [[4, 8], [1, 7]]
+    """
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(f"0 <= rank < world_size is needed, got rank {rank} of world_size {world_size}")
+    if len(batch) % world_size:
+        raise ValueError(
+            f"a batch of {len(batch)} cannot be shared equally among {world_size} processes; use a multiple of {world_size}, "
+            "and drop_last=True"
+        )
+    part = len(batch) // world_size
+    return np.asarray(batch)[rank * part : (rank + 1) * part]
+
+
+def _unit_rows(embeddings: np.ndarray | Tensor) -> np.ndarray:
+    """(sentences, dim) float32 of length 1; a zero row stays zero."""
+    array = embeddings.detach().cpu().float().numpy() if hasattr(embeddings, "detach") else np.asarray(embeddings)
+    if array.ndim != 2:
+        raise ValueError(f"embeddings must be (sentences, dim), got shape {tuple(array.shape)}")
+    array = array.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    if len(bad):
+        raise ValueError(f"embeddings must be finite, got nan or inf in row {bad[0]} ({len(bad)} rows); remove these sentences")
+    return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
+
+
+def _shuffled(batches: list[np.ndarray], generator: np.random.Generator) -> list[np.ndarray]:
+    # Greedy batches get looser towards the end; without this every epoch would run from tight to loose.
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def _exact(unit: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Greedy neighbourhoods over the rows `order`, seeds in that order; a last smaller one if they do not divide."""
+    rows, vectors = order, unit[order]  # unused rows, in order, and their vectors
+    used = np.zeros(len(order), dtype=bool)
+    batches, first = [], 0
+    while first < len(rows):
+        if used[first]:
+            first += 1
+            continue
+        similarity = vectors @ vectors[first]
+        similarity[used] = -np.inf
+        similarity[first] = np.inf
+        count = min(batch_size, len(rows) - int(used.sum()))
+        nearest = np.argpartition(-similarity, count - 1)[:count]
+        batches.append(rows[nearest])
+        used[nearest] = True
+        if used.sum() * 2 > len(used):  # forget used rows now and then: later products get cheaper
+            rows, vectors, used, first = rows[~used], vectors[~used], np.zeros(int((~used).sum()), dtype=bool), 0
+    return batches
+
+
+def _shards(unit: np.ndarray, order: np.ndarray, batch_size: int, limit: int) -> list[np.ndarray]:
+    """`_exact` within consecutive parts of the (random) order; parts are whole batches but for the last."""
+    part = max(limit - limit % batch_size, batch_size)
+    return [batch for i in range(0, len(order), part) for batch in _exact(unit, order[i : i + part], batch_size)]
+
+
+def _beyond(size: int, limit: int) -> str:
+    found = installed_index()
+    if found is None:
+        warnings.warn(
+            f"{size} sentences are more than exact_limit = {limit} and neither {' nor '.join(APPROXIMATE)} is installed: neighbours "
+            f"are searched within random parts of {limit}; pip install faiss-cpu to search all of them",
+            stacklevel=3,
+        )
+    return found or "shards"
+
+
+def _indexed(index: Any, unit: np.ndarray, order: np.ndarray, batch_size: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Greedy neighbourhoods from an index over unit[order], and the rows whose neighbours were all taken already."""
+    used = np.zeros(len(order), dtype=bool)
+    batches, left = [], []
+    for first in range(len(order)):
+        if used[first]:
+            continue
+        used[first] = True  # a seed may be missing from the index's own answer
+        found = index(unit[order[first]], min(8 * batch_size, len(order)))
+        nearest = found[~used[found]][: batch_size - 1]
+        if len(nearest) < batch_size - 1:
+            left.append(first)
+            continue
+        used[nearest] = True
+        batches.append(order[np.append(nearest, first)])
+    return batches, order[np.array(left, dtype=np.int64)]

@@ -1,0 +1,44 @@
+"""A sentence with its words, where they are, and a tag for each. For evaluation only: training never sees one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LabelledSentence:
+    """One sentence with word-level labels; every word is `text[start:end]` of its offsets.
+
+    Attributes:
+        text: the sentence as a reader would write it.
+        offsets: (start, end) of each word in `text`, in order, not overlapping.
+        tags: one per word, as in the source; "O" is outside of every entity.
+        source: where the sentence comes from: "file, line 12", or the domain of a bundled sentence.
+
+    >>> sentence = LabelledSentence("Ana left Rome.", ((0, 3), (4, 8), (9, 13), (13, 14)), ("B-person", "O", "B-place", "O"))
+    >>> sentence.words, sentence.entity_mask
+    (('Ana', 'left', 'Rome', '.'), (True, False, True, False))
+    """
+
+    text: str
+    offsets: tuple[tuple[int, int], ...]
+    tags: tuple[str, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.offsets) != len(self.tags):
+            raise ValueError(f"one tag per word is needed, got {len(self.tags)} tags for {len(self.offsets)} words")
+        last = 0
+        for start, end in self.offsets:
+            if not last <= start < end <= len(self.text):
+                raise ValueError(f"offsets must rise and lie within {len(self.text)} characters, got {(start, end)} after {last}")
+            last = end
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.text[start:end] for start, end in self.offsets)
+
+    @property
+    def entity_mask(self) -> tuple[bool, ...]:
+        """Whether each word is part of an entity: its tag is not "O"."""
+        return tuple(tag != "O" for tag in self.tags)

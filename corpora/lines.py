@@ -1,0 +1,78 @@
+"""Lines of a text file, plain or gzipped, read one at a time; every complaint names file and line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import CorpusError
+
+_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def check_file(path: str | os.PathLike[str]) -> Path:
+    """The path, if it is a file that can be read; otherwise an error that says what to give instead.
+
+    >>> check_file("no/such/file.txt")
+    Traceback (most recent call last):
+    FileNotFoundError: no/such/file.txt: no such file; give an existing file, or hf:org/name for a data set of the Hub
+    """
+    file = Path(path)
+    if file.is_dir():
+        names = sorted(child.name for child in file.iterdir() if child.is_file())
+        inside = f"one of its files, such as {file / names[0]}" if names else "a file; this folder holds none"
+        raise IsADirectoryError(f"{file}: this is a folder, not a file; give {inside}")
+    if not file.exists():
+        raise FileNotFoundError(f"{file}: no such file; give an existing file, or hf:org/name for a data set of the Hub")
+    return file
+
+
+def bare_suffix(path: str | os.PathLike[str]) -> str:
+    """Suffix in lower case, without a final .gz.
+
+    >>> bare_suffix("news/train.JSONL.gz"), bare_suffix("README")
+    ('.jsonl', '')
+    """
+    file = Path(path)
+    return (file.with_suffix("") if file.suffix.lower() == ".gz" else file).suffix.lower()
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    r"""(line number from 1, line without its end) of a UTF-8 file. Only \n and \r\n end a line; memory stays flat.
+
+    >>> import os, tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "two.txt")
+    >>> _ = open(name, "wb").write("\ufeffé\r\n2".encode())
+    >>> list(read_lines(name))
+    [(1, 'é'), (2, '2')]
+    """
+    file = check_file(path)
+    number = 0
+    with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb") as stream:
+        while True:
+            try:
+                raw = stream.readline()
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                fix = "download or compress the file again, or rename it if it is not gzipped"
+                raise CorpusError(f"{file}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
+            if not raw:
+                return
+            number += 1
+            if number == 1:
+                raw = raw.removeprefix(_BOM)
+            yield number, _decode(raw, file, number).removesuffix("\n").removesuffix("\r")
+
+
+def _decode(raw: bytes, file: Path, number: int) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wide = number == 1 and raw.startswith(_WIDE_BOMS)
+        encoding = "utf-16" if wide else "latin-1"
+        problem = f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8"
+        fix = f"convert the file, for example with: iconv -f {encoding} -t utf-8 {file.name} > utf8-{file.name}"
+        raise CorpusError(f"{file}, line {number}", problem, fix) from error
