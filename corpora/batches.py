@@ -58,7 +58,12 @@ def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, dr
 
 
 def length_bucketed_batches(
-    lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int = 0, epoch: int = 0, drop_last: bool = True, bucket: int = 50
+    lengths: Sequence[int] | np.ndarray,
+    batch_size: int,
+    seed: int = 0,
+    epoch: int = 0,
+    drop_last: bool = True,
+    bucket: int = 50,
 ) -> list[np.ndarray]:
     """Batches of sentences of similar length, which need little padding.
 
@@ -152,7 +157,9 @@ def _unit_rows(embeddings: np.ndarray | Tensor) -> np.ndarray:
     array = array.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if len(bad):
-        raise ValueError(f"embeddings must be finite, got nan or inf in row {bad[0]} ({len(bad)} rows); remove these sentences")
+        raise ValueError(
+            f"embeddings must be finite, got nan or inf in row {bad[0]} ({len(bad)} rows); remove these sentences"
+        )
     return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
 
 

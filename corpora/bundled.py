@@ -50,7 +50,9 @@ def _examples(n: int, seed: int) -> tuple[LabelledSentence, ...]:
                 writing.append(writer)
         writers = [writer for writer in writers if writer in writing]
     if len(written) < n:
-        raise ValueError(f"n must be at most {len(written)} with seed {seed}, the distinct sentences that were found; got {n}")
+        raise ValueError(
+            f"n must be at most {len(written)} with seed {seed}, the distinct sentences that were found; got {n}"
+        )
     return tuple(_shuffled(written[:n], seed))
 
 

@@ -54,7 +54,9 @@ class Pool:
 
     def zones(self, filler: tuple[str, ...]) -> frozenset[str]:
         """Zones that a filler belongs to; none where it fits everywhere."""
-        found = [value for (name, _), value in zip(self.columns, filler, strict=True) if name == _ZONE and value != _EVERYWHERE]
+        found = [
+            value for (name, _), value in zip(self.columns, filler, strict=True) if name == _ZONE and value != _EVERYWHERE
+        ]
         return frozenset(found[0].split()) if found else frozenset()
 
     def names(self, filler: tuple[str, ...]) -> set[str]:
@@ -195,7 +197,9 @@ def _parse_header(place: str, line: str) -> tuple[str, tuple[tuple[str, str | No
 def _parse_filler(place: str, item: str, columns: int) -> tuple[str, ...]:
     values = tuple(value.strip() for value in item.split("|"))
     if len(values) != columns:
-        raise CorpusError(place, f"{len(values)} values in {item.strip()!r}, {columns} columns in its pool", "give every attribute")
+        raise CorpusError(
+            place, f"{len(values)} values in {item.strip()!r}, {columns} columns in its pool", "give every attribute"
+        )
     return values
 
 
@@ -260,7 +264,9 @@ def _value(pool: Pool, filler: tuple[str, ...], attribute: str, place: str) -> t
         return text.split()[0 if attribute == "first" else -1], kind
     if "he" in names and attribute in _PRONOUNS["he"]:
         return _PRONOUNS[filler[names.index("he")]][attribute], None
-    raise CorpusError(place, f"the pool {pool.name!r} has no attribute {attribute!r}", f"use one of {', '.join(names[1:]) or 'none'}")
+    raise CorpusError(
+        place, f"the pool {pool.name!r} has no attribute {attribute!r}", f"use one of {', '.join(names[1:]) or 'none'}"
+    )
 
 
 # --- writing
@@ -335,7 +341,11 @@ class Writer:
         if key not in bound.fillers:
             group = slot.instance if slot.instance in _FOREIGN else ""
             zone = bound.zones.get(group)
-            free = [filler for filler in pool.fillers if filler[0] not in bound.names and bound.own.isdisjoint(pool.names(filler))]
+            free = [
+                filler
+                for filler in pool.fillers
+                if filler[0] not in bound.names and bound.own.isdisjoint(pool.names(filler))
+            ]
             local = [filler for filler in free if zone is None or not (zones := pool.zones(filler)) or zones & zone]
             filler = self._deal(slot.pool, pool.fillers, local or free or pool.fillers)
             bound.fillers[key] = filler

@@ -31,7 +31,9 @@ class LabelledSentence:
         last = 0
         for start, end in self.offsets:
             if not last <= start < end <= len(self.text):
-                raise ValueError(f"offsets must rise and lie within {len(self.text)} characters, got {(start, end)} after {last}")
+                raise ValueError(
+                    f"offsets must rise and lie within {len(self.text)} characters, got {(start, end)} after {last}"
+                )
             last = end
 
     @property

@@ -1,10 +1,10 @@
 """Unlabelled text from files and from the Hub: one lazy iterator of sentences, whatever the format.
 
-    read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
-    read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
-    read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header
-    read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
-    read_texts("hf:org/name:config:split:column")   a data set of the Hub, streamed; parts may be empty or left out
+read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
+read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
+read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header
+read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
+read_texts("hf:org/name:config:split:column")   a data set of the Hub, streamed; parts may be empty or left out
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def read_texts(
     chosen = format or _BY_SUFFIX.get(bare_suffix(file))
     if chosen is None:
         known = ", ".join(_BY_SUFFIX)
-        raise ValueError(f"{name}: cannot tell the format from the suffix; pass format= one of {', '.join(FORMATS)}, or use {known}")
+        raise ValueError(
+            f"{name}: cannot tell the format from the suffix; pass format= one of {', '.join(FORMATS)}, or use {known}"
+        )
     if column is not None and chosen in ("text", "conll", "conllu"):
         raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
     if chosen in ("conll", "conllu"):
@@ -156,7 +158,9 @@ def _value(place: str, name: str, value: Any) -> tuple[str, bool] | None:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return detokenise([word for word in value if word])[0], True
     shown = repr(value)[:60]
-    raise CorpusError(place, f"{name!r} holds {shown}, which is no text", "name a column of strings, or of lists of words, with column=")
+    raise CorpusError(
+        place, f"{name!r} holds {shown}, which is no text", "name a column of strings, or of lists of words, with column="
+    )
 
 
 def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[tuple[str, bool]]:
@@ -175,7 +179,7 @@ def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[tu
             yield record, False
             continue
         if not isinstance(record, dict):
-            fix = "write one object a line, such as {\"text\": \"...\"}"
+            fix = 'write one object a line, such as {"text": "..."}'
             raise CorpusError(place, f"a JSON {type(record).__name__} where an object is expected", fix)
         name = _find_column(place, column, list(record))
         if (found := _value(place, name, record[name])) is not None:
@@ -245,7 +249,9 @@ def _hub(address: str, column: str | int | None) -> Iterator[tuple[str, bool]]:
     return _hub_rows(address, name, config or None, split or "train", column if column is not None else field or None)
 
 
-def _hub_rows(address: str, name: str, config: str | None, split: str, column: str | int | None) -> Iterator[tuple[str, bool]]:
+def _hub_rows(
+    address: str, name: str, config: str | None, split: str, column: str | int | None
+) -> Iterator[tuple[str, bool]]:
     try:
         from datasets import load_dataset
     except ImportError as error:

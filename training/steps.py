@@ -139,9 +139,7 @@ def _part(value: Any, start: int, size: int) -> Any:
     return value[start : start + size]
 
 
-def epoch_batches(
-    recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int, accelerator: Accelerator
-) -> np.ndarray:
+def epoch_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int, accelerator: Accelerator) -> np.ndarray:
     """The global batches of an epoch as numbers of sentences, (batches, batch_size).
 
     The main process makes them for all: elsewhere, rounding could order near neighbours differently.
