@@ -250,7 +250,7 @@ class Trainer:
                 self.base, self.recipe, len(self.rows), quality, self.progress.best_step, self._dev_numbers()
             )
             self.base.save_pretrained(folder, card=card)
-            write_record(folder, self.recipe, time.time() - self.started)
+            write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
             for name in ("losses.png", "rate.png", "log.jsonl"):
                 if (self.output / name).is_file():
                     write_atomically(folder / name, (self.output / name).read_bytes())

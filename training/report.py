@@ -122,7 +122,7 @@ def card_sections(
     """The fields of the card that a run knows."""
     data = ", ".join(_source_name(name) for name in recipe.data)
     training = (
-        f"Trained without labels on {sentences:,} sentences of {data} with the recipe in `recipe.yaml` (seed {recipe.seed}, "
+        f"Trained without labels on {sentences:,} sentences of {data} by the recipe in `recipe.yaml` (seed {recipe.seed}, "
         f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
         "criterion below.\n\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
     )
@@ -151,8 +151,8 @@ def _source_name(source: str) -> str:
     return source if source.startswith("hf:") else f"`{Path(source).name}`"
 
 
-def write_record(folder: Path, recipe: Recipe, seconds: float) -> None:
-    """recipe.yaml and run.json (versions, revision, seed, wall time) beside the result."""
+def write_record(folder: Path, recipe: Recipe, seconds: float, processes: int) -> None:
+    """recipe.yaml and run.json (versions, revision, seed, processes, wall time) beside the result."""
     recipe.save(folder / "recipe.yaml")
-    record = {"versions": versions(), "seed": recipe.seed, "seconds": round(seconds, 1)}
+    record = {"versions": versions(), "seed": recipe.seed, "processes": processes, "seconds": round(seconds, 1)}
     write_atomically(folder / "run.json", json.dumps(record, indent=2) + "\n")

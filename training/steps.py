@@ -86,7 +86,7 @@ def train_step(
         loss, losses, probs = _in_parts(model, batch, recipe.micro_batch, accelerator)
     if not bool(torch.isfinite(loss)):
         raise FloatingPointError(
-            f"the loss became {float(loss)}: lower learning_rate ({recipe.learning_rate:g}) or raise model.temperature, "
+            f"the loss became {loss.item()}: lower learning_rate ({recipe.learning_rate:g}) or raise model.temperature, "
             "and go on from the last checkpoint with --resume."
         )
     accelerator.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], recipe.clip)

@@ -1,0 +1,86 @@
+"""The state store: equal to live encoding, reused, rebuilt, and modest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hardkuma.training import store as store_module
+from hardkuma.training.store import StateStore, build_store, usable_rows
+from tests.conftest import SENTENCES
+
+TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london")]]
+
+
+@pytest.mark.parametrize("cache_type", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("view", ["hidden", "input", "reencode"])
+def test_stored_states_give_the_gates_of_live_encoding(
+    cache_type: str, view: str, make_model: Callable, tmp_path: Path
+) -> None:
+    model = make_model(view=view, selector_inputs=["state", "input", "norm", "attention"])
+    store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
+    rows = np.array([4, 0, 6, 8])
+    batch = store.fetch(rows)
+    assert batch["encoded"]["states"].dtype == getattr(torch, cache_type)
+    with torch.no_grad():
+        stored = model(**batch)
+        live = model(**model.tokenizer([TEXTS[i] for i in rows], padding=True, return_tensors="pt"))
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[cache_type]
+    assert torch.allclose(stored.gate_probs, live.gate_probs, atol=tolerance)
+    assert torch.allclose(stored.anchor_embedding, live.anchor_embedding, atol=10 * tolerance)
+    assert torch.allclose(torch.from_numpy(store.anchors()[rows].copy()), live.anchor_embedding, atol=1e-5)
+
+
+def test_without_states_and_with_shapes(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    store = build_store(model, ["Marie moved to Paris"], tmp_path / "store", None, progress=False)
+    batch = store.fetch([0], shapes=True)
+    assert "encoded" not in batch and batch["surface_ids"].tolist() == [[0, 4, 3, 3, 5, 0]]
+    assert "surface_ids" not in store.fetch([0])
+
+
+def test_reused_only_for_the_same_text_and_encoder(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.config.encoder_fingerprint = "a"
+    build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+    stamp = (tmp_path / "store" / "states").stat().st_mtime_ns
+    build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+    assert (tmp_path / "store" / "states").stat().st_mtime_ns == stamp
+    for change in ("text", "encoder", "unfinished"):
+        if change == "encoder":
+            model.config.encoder_fingerprint = "b"
+        if change == "unfinished":
+            (tmp_path / "store" / "meta.json").unlink()
+        build_store(model, TEXTS[: -1 if change == "text" else None], tmp_path / "store", "float16", progress=False)
+        new = (tmp_path / "store" / "states").stat().st_mtime_ns
+        assert new != stamp, change
+        stamp = new
+
+
+def test_short_disk_falls_back(make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=store_module.RESERVE + 10)
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: usage)
+    said: list[str] = []
+    store = build_store(make_model(), TEXTS, tmp_path / "store", "float16", said.append, progress=False)
+    assert store.cache_type is None and "not enough free disk" in said[0]
+
+
+def test_states_that_overflow_are_an_error(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.encoder.encoder.layer[-1].output.LayerNorm.weight.fill_(1e6)
+    with pytest.raises(ValueError, match="do not fit into float16: use --cache_type bfloat16"):
+        build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+    assert not (tmp_path / "store" / "meta.json").exists(), "an unfinished store is not used"
+
+
+def test_rows_without_content_are_left_out(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    store = build_store(model, TEXTS, tmp_path / "store", None, progress=False)
+    assert usable_rows(store, model).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert len(StateStore(tmp_path / "store")) == len(TEXTS)

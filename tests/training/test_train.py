@@ -1,0 +1,261 @@
+"""`train.py` from end to end on a tiny encoder: results, resume to the bit, several processes, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from transformers import AutoModel, AutoTokenizer
+
+import hardkuma.train as train
+from hardkuma.training import checkpoints as checkpoint_module
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+
+
+def run(arguments: list[str]) -> int:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    return train.main(arguments)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def log(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(model__rate_constraint="lagrangian")) == 0
+    out = capsys.readouterr().out
+    assert "Selected words" in out and "Beethoven" in out
+    folder = tmp_path / "run" / "model"
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    assert model(**tokenizer(["marie moved to paris"], return_tensors="pt")).gates.shape == (1, 6)
+    assert float(model.gate_head.surface_log_odds.abs().sum()) > 0, "the surface view was estimated"
+    names = {path.name for path in folder.iterdir()}
+    assert {"README.md", "recipe.yaml", "run.json", "losses.png", "rate.png", "log.jsonl"} <= names
+    record = json.loads((folder / "run.json").read_text())
+    assert record["versions"]["torch"] == torch.__version__ and record["seed"] == 0
+    card = (folder / "README.md").read_text()
+    assert "Trained without labels on" in card and "**" in card and str(tmp_path) not in card
+    entries = log(tmp_path / "run")
+    steps = [e["step"] for e in entries if "loss" in e]
+    assert steps == list(range(len(steps))) and len(steps) > 40
+    assert all({"sufficiency", "remainder", "score"} <= set(e) for e in entries if "score" in e)
+    assert not (tmp_path / "run" / "checkpoints").exists() and not (tmp_path / "run" / "store").exists()
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
+def test_every_recipe_trains_for_30_steps(path: Path, arguments: Callable, tmp_path: Path) -> None:
+    assert run(arguments(recipe=str(path), max_steps=30, epochs=10, max_sentences="null")) == 0
+    assert len([e for e in log(tmp_path / "run") if "loss" in e]) == 30
+
+
+@pytest.mark.parametrize("batches", ["random", "length"])
+def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_path: Path) -> None:
+    """Stored float32 states and live encoding must train the same gates."""
+    extra = {"batches": batches, "max_steps": 8, "evaluate_every": 4}
+    assert run(arguments("live", cache="never", **extra)) == 0
+    assert run(arguments("stored", cache_type="float32", **extra)) == 0
+    live, stored = log(tmp_path / "live"), log(tmp_path / "stored")
+    assert [e["loss"] for e in live if "loss" in e] == pytest.approx([e["loss"] for e in stored if "loss" in e], abs=1e-4)
+
+
+def test_trainable_encoder_mixed_precision_and_parts(arguments: Callable, tmp_path: Path) -> None:
+    extra = {"model__freeze_encoder": "false", "mixed_precision": "bf16", "micro_batch": 4, "max_steps": 6}
+    assert run(arguments(**extra)) == 0
+    model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
+    assert not model.config.freeze_encoder
+
+
+class Killed(Exception):
+    """Stands for the process being gone."""
+
+
+def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    real = train.train_step
+
+    def step_or_die(model: object, optimizer: object, batch: object, recipe: object, accelerator: object) -> object:
+        if kill_after.count == step:
+            raise Killed
+        kill_after.count += 1
+        return real(model, optimizer, batch, recipe, accelerator)
+
+    kill_after.count = 0
+    monkeypatch.setattr(train, "train_step", step_or_die)
+
+
+@pytest.mark.parametrize("step", [7, 31])
+def test_resume_is_exact_to_the_bit(
+    step: int, arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the first and in the second epoch, two steps after a checkpoint; dropout draws random numbers too."""
+    extra = {"model__selector_dropout": 0.2, "model__rate_constraint": "lagrangian", "patience": 50}
+    assert run(arguments("whole", **extra)) == 0
+    kill_after(monkeypatch, step)
+    with pytest.raises(Killed):
+        run(arguments("cut", **extra))
+    monkeypatch.undo()
+    assert len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) <= 2, "pruned"
+    assert run([*arguments("cut", **extra), "--resume"]) == 0
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert log(tmp_path / "cut") == log(tmp_path / "whole")
+
+
+def test_resume_refuses_another_recipe(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_after(monkeypatch, 7)
+    with pytest.raises(Killed):
+        run(arguments())
+    monkeypatch.undo()
+    assert run([*arguments(learning_rate=0.5), "--resume"]) == 1
+    assert "differs from this recipe" in capsys.readouterr().err
+
+
+def test_early_stopping_keeps_the_best(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
+    saved = []
+    real = train.trained_state
+    monkeypatch.setattr(train, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
+    monkeypatch.setattr(train, "selection_quality", lambda *a, **k: train.Quality(0.0, 0.0, next(scores), 0.2))
+    assert run(arguments(evaluate_every=3, patience=2)) == 0
+    assert [e["step"] for e in log(tmp_path / "run") if "loss" in e][-1] == 11, "12 steps: looks at 3, 6, 9 and 12"
+    model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
+    assert torch.equal(model.gate_head.selectors[0].hidden.weight, saved[-1]["gate_head.selectors.0.hidden.weight"])
+    assert len(saved) == 2, "two looks were better than those before"
+
+
+# ---- several processes --------------------------------------------------------------------------------------------------
+
+LAUNCHERS = {
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+    "accelerate": [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        str(ROOT / "recipes" / "accelerate" / "two_processes.yaml"),
+    ],
+}
+
+
+def launch(launcher: list[str], arguments: list[str], **kwargs: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [*launcher, str(ROOT / "train.py"), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_two_processes_train_as_one(name: str, arguments: Callable, tmp_path: Path) -> None:
+    extra = {"max_steps": 50, "epochs": 5, "model__rate_constraint": "lagrangian", "model__view": "reencode"}
+    extra |= {"model__temperature": 0.3, "cache_type": "float32"}
+    assert run(arguments("one", **extra)) == 0
+    process = launch(LAUNCHERS[name], arguments("two", **extra))
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error[-3000:]
+    assert out.count("Selected words") == 1, "one process speaks"
+    one = [e["loss"] for e in log(tmp_path / "one") if "loss" in e]
+    two = [e["loss"] for e in log(tmp_path / "two") if "loss" in e]
+    assert len(one) == 50 and two == pytest.approx(one, abs=1e-4)
+    assert json.loads((tmp_path / "two" / "model" / "run.json").read_text())["processes"] == 2
+
+
+def test_two_processes_resume_to_the_bit(arguments: Callable, tmp_path: Path) -> None:
+    extra = {"max_steps": 40, "epochs": 5, "model__selector_dropout": 0.2}
+    process = launch(LAUNCHERS["torchrun"], arguments("whole", **extra))
+    assert process.wait(timeout=300) == 0, process.stderr.read()[-3000:]
+    process = launch(LAUNCHERS["torchrun"], arguments("cut", **extra), start_new_session=True)
+    deadline = time.time() + 200
+    while len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) < 2 and time.time() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "cut" / "model").exists()
+    process = launch(LAUNCHERS["torchrun"], [*arguments("cut", **extra), "--resume"])
+    assert process.wait(timeout=300) == 0, process.stderr.read()[-3000:]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_interrupt_saves_and_says_how_to_go_on(arguments: Callable, tmp_path: Path) -> None:
+    extra = {"epochs": 2000, "evaluate_every": 100000, "checkpoint_every": 100000}
+    process = launch([sys.executable], arguments(**extra))
+    deadline = time.time() + 100
+    while not (tmp_path / "run" / "store" / "meta.json").exists() and time.time() < deadline:
+        time.sleep(0.05)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and "go on with --resume" in error
+    found = checkpoint_module.checkpoints(tmp_path / "run" / "checkpoints")
+    assert len(found) == 1 and json.loads((found[0] / "progress.json").read_text())["step"] > 0
+
+
+# ---- faults -------------------------------------------------------------------------------------------------------------
+
+
+def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(arguments) == 1
+    return capsys.readouterr().err
+
+
+def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'epochs'" in failing([*arguments(), "--epoch", "3"], capsys)
+    assert "did you mean 'temperature'" in failing([*arguments(), "--model.temprature", "3"], capsys)
+    assert "smaller batch_size" in failing(arguments(batch_size=390), capsys)
+    same = tmp_path / "same.txt"
+    same.write_text("the museum in paris opened\n" * 50)
+    assert "fewer than one batch" in failing(arguments(data=f"[{same}]"), capsys), "duplicates are dropped"
+    unknown = tmp_path / "unknown.txt"
+    unknown.write_text("".join(f"zq{i} zq{i} zq{i} zq{i}\n" for i in range(100)))
+    assert "nothing to tell apart" in failing(arguments(data=f"[{unknown}]"), capsys)
+    assert "absent.txt" in failing(arguments(data=f"[{tmp_path / 'absent.txt'}]"), capsys)
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"the museum in paris opened\n\xff\xfe is not utf-8 at all\n")
+    message = failing(arguments(data=f"[{broken}]"), capsys)
+    assert "broken.txt" in message and "line 2" in message
+    short = tmp_path / "short.txt"
+    short.write_text("a b\nc d\n")
+    assert "no sentence of 4 to 64 words" in failing(arguments(data=f"[{short}]"), capsys)
+    assert not list(tmp_path.glob("*/model")), "nothing half-written"
+
+
+def test_disk_full_while_saving(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint before the full disk stays whole, and the run can go on from it."""
+    real, calls = checkpoint_module.save_file, []
+
+    def full(tensors: object, path: Path) -> None:
+        calls.append(path)
+        if len(calls) > 4:
+            Path(path).write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        real(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    assert "could not be written" in failing(arguments("run"), capsys)
+    left = list((tmp_path / "run" / "checkpoints").iterdir())
+    assert [path.name for path in left] == ["step-00000005"]
+    monkeypatch.undo()
+    assert run([*arguments("run"), "--resume"]) == 0
+    assert run(arguments("whole")) == 0
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train.main(["--help"]) == 0
+    assert "accelerate launch" in capsys.readouterr().out
