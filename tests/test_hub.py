@@ -1,0 +1,90 @@
+"""Pushing to, and loading from, a server that speaks the Hub's endpoints (on loopback, run by the test)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hardkuma import HardKumaModel
+from tests.hub_server import Hub
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LOAD = """
+import sys, torch
+from transformers import AutoModel, AutoTokenizer
+model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=True)
+out = model(**tokenizer(["marie curie moved to paris"], return_tensors="pt"))
+torch.save(out.gate_probs.detach(), sys.argv[2])
+"""
+PUSH = """
+import sys
+from hardkuma import HardKumaModel
+model = HardKumaModel.from_pretrained(sys.argv[1])
+model.push_to_hub(sys.argv[2], card={"name": "Pushed gates"})
+"""
+
+
+@pytest.fixture
+def on_hub(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(hub: Hub, *command: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "HF_ENDPOINT": hub.endpoint,
+            "HF_HUB_OFFLINE": "0",
+            "HF_TOKEN": "hf_test",
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_push_and_load_from_the_hub(make_model: Callable, tmp_path: Path, on_hub: Callable) -> None:
+    import torch
+
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    with Hub() as hub:
+        done = on_hub(hub, "-c", PUSH, str(tmp_path / "model"), "someone/gates")
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert hub.tokens == {"Bearer hf_test"}
+        files = hub.repos["someone/gates"]
+        assert set(files) == {path.name for path in (tmp_path / "model").iterdir()}
+        assert b"# Pushed gates" in files["README.md"], "our card, not a generic one"
+        done = on_hub(hub, "-c", LOAD, "someone/gates", str(tmp_path / "probs.pt"))
+        assert done.returncode == 0, done.stderr[-3000:]
+    inputs = model.tokenizer(["marie curie moved to paris"], return_tensors="pt")
+    assert torch.equal(torch.load(tmp_path / "probs.pt", weights_only=True), model(**inputs).gate_probs.detach())
+
+
+def test_train_pushes_its_folder(tmp_path: Path, on_hub: Callable, make_model: Callable) -> None:
+    model = make_model()
+    model.encoder.save_pretrained(tmp_path / "encoder")
+    model.tokenizer.save_pretrained(tmp_path / "encoder")
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "".join(
+            f"the museum in {a} {b} {c}\n"
+            for a in ("paris", "london")
+            for b in ("opened", "closed", "won")
+            for c in ("1891", "2020", "1", "2", "3")
+        )
+    )
+    with Hub() as hub:
+        done = on_hub(
+            hub, str(ROOT / "train.py"), "--encoder", str(tmp_path / "encoder"), "--data", f"[{text}]", "--batch_size", "8",
+            "--epochs", "1", "--output", str(tmp_path / "run"), "--push-to-hub", "someone/trained",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "pushed to someone/trained" in done.stdout
+        files = hub.repos["someone/trained"]
+    assert {"model.safetensors", "recipe.yaml", "run.json", "log.jsonl", "losses.png", "README.md"} <= set(files)
+    assert isinstance(HardKumaModel.from_pretrained(tmp_path / "run" / "model"), HardKumaModel)
