@@ -51,6 +51,12 @@ def gates(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def train(arguments: argparse.Namespace) -> int:
+    from .train import main as run_training
+
+    return run_training(arguments.arguments)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hardkuma", description="Which words carry this sentence's meaning? Learned token gates, without labels."
@@ -63,12 +69,20 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=float, help="select words above this probability")
     command.add_argument("--numbers", action="store_true", help="print each word's probability too")
     command.set_defaults(run=gates)
+    command = commands.add_parser(
+        "train", help="train gates on unlabelled text; see `hardkuma train --help`", add_help=False
+    )
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    command.set_defaults(run=train)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 on success, 1 with one sentence on standard error when the input is at fault."""
-    parsed = build_parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["train"]:  # its keys are the recipe's, not argparse's
+        return train(argparse.Namespace(arguments=words[1:]))
+    parsed = build_parser().parse_args(words)
     try:
         return parsed.run(parsed)
     except BrokenPipeError:

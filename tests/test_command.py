@@ -48,6 +48,13 @@ def test_broken_pipe_is_no_error(folder: Path) -> None:
     assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr and "Broken" not in done.stderr
 
 
+def test_train_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    assert "accelerate launch" in capsys.readouterr().out
+    assert main(["train", "--epoch", "3"]) == 1
+    assert "did you mean 'epochs'" in capsys.readouterr().err
+
+
 def test_paint() -> None:
     words = [WordGate(0, 2, 0.9, True), WordGate(3, 5, 0.1, False)]
     assert paint("ab cd!", words, colour=False) == "[ab] cd!"
