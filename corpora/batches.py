@@ -50,7 +50,7 @@ def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, dr
     """Batches of `size` sentences in random order.
 
     >>> [batch.tolist() for batch in random_batches(5, 2, seed=1)]
-    [[2, 4], [1, 3]]
+    [[4, 0], [1, 2]]
     """
     _check(size, batch_size, drop_last)
     order = _taking_part(size, batch_size, drop_last, _generator(seed, epoch))
@@ -58,7 +58,12 @@ def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, dr
 
 
 def length_bucketed_batches(
-    lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int = 0, epoch: int = 0, drop_last: bool = True, bucket: int = 50
+    lengths: Sequence[int] | np.ndarray,
+    batch_size: int,
+    seed: int = 0,
+    epoch: int = 0,
+    drop_last: bool = True,
+    bucket: int = 50,
 ) -> list[np.ndarray]:
     """Batches of sentences of similar length, which need little padding.
 
@@ -137,8 +142,8 @@ def shard(batch: Sequence[int] | np.ndarray, rank: int, world_size: int) -> np.n
         raise ValueError(f"0 <= rank < world_size is needed, got rank {rank} of world_size {world_size}")
     if len(batch) % world_size:
         raise ValueError(
-            f"a batch of {len(batch)} cannot be shared equally among {world_size} processes; use a multiple of {world_size}, "
-            "and drop_last=True"
+            f"a batch of {len(batch)} cannot be shared equally among {world_size} processes; "
+            f"use a multiple of {world_size}, and drop_last=True"
         )
     part = len(batch) // world_size
     return np.asarray(batch)[rank * part : (rank + 1) * part]
@@ -152,7 +157,7 @@ def _unit_rows(embeddings: np.ndarray | Tensor) -> np.ndarray:
     array = array.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if len(bad):
-        raise ValueError(f"embeddings must be finite, got nan or inf in row {bad[0]} ({len(bad)} rows); remove these sentences")
+        raise ValueError(f"embeddings must be finite, got nan or inf in {len(bad)} rows (first: {bad[0]}); remove them")
     return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
 
 
@@ -192,8 +197,8 @@ def _beyond(size: int, limit: int) -> str:
     found = installed_index()
     if found is None:
         warnings.warn(
-            f"{size} sentences are more than exact_limit = {limit} and neither {' nor '.join(APPROXIMATE)} is installed: neighbours "
-            f"are searched within random parts of {limit}; pip install faiss-cpu to search all of them",
+            f"{size} sentences are more than exact_limit = {limit} and neither {' nor '.join(APPROXIMATE)} is installed: "
+            f"neighbours are searched within random parts of {limit}; pip install faiss-cpu to search all of them",
             stacklevel=3,
         )
     return found or "shards"
