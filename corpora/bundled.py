@@ -1,8 +1,8 @@
 """The bundled corpus: sentences of ten domains, written for this project, generated from frames and always the same.
 
-Entity words are known by construction, so that tests and demonstrations can measure without any outside data; training takes
-`bundled_texts`, which carries no labels. Names are partly of real places, organisations, works and people of history, partly
-invented; what is said about them is made up. Numbers and dates are not entities.
+Entity words are known by construction, so that tests and demonstrations can measure without any outside data; training
+takes `bundled_texts`, which carries no labels. Some names are of real places, organisations, works and people of history,
+others are invented; what is said about them is made up. Numbers and dates are not entities.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import random
 from functools import cache
 from importlib.resources import files
 
-from .frames import Grammar, Writer
+from .frames import Grammar
 from .labelled import LabelledSentence
+from .writer import Writer
 
 DOMAINS = ("news", "sport", "science", "medicine", "law", "finance", "travel", "software", "social", "history")
 DEFAULT_SIZE = 6_000
@@ -50,9 +51,7 @@ def _examples(n: int, seed: int) -> tuple[LabelledSentence, ...]:
                 writing.append(writer)
         writers = [writer for writer in writers if writer in writing]
     if len(written) < n:
-        raise ValueError(
-            f"n must be at most {len(written)} with seed {seed}, the distinct sentences that were found; got {n}"
-        )
+        raise ValueError(f"n must be at most {len(written)}, the distinct sentences found with seed {seed}; got {n}")
     return tuple(_shuffled(written[:n], seed))
 
 
@@ -77,8 +76,9 @@ def _order(size: int, seed: int) -> list[int]:
 
 
 def bundled_examples(n: int | None = None, seed: int = 0) -> list[LabelledSentence]:
-    """`n` (default DEFAULT_SIZE) distinct sentences with entity tags "B-person", "I-place", ... and "O"; `source` is the domain.
+    """`n` (default DEFAULT_SIZE) distinct sentences with tags such as "B-person", "I-place" and "O".
 
+    Tags give one of the six entity types of `frames.ENTITY_TYPES`; `source` is the domain, one of DOMAINS.
     For evaluation only: see `bundled_texts` for training. The same `n` and `seed` give the same sentences everywhere.
 
     >>> example = bundled_examples(20)[0]

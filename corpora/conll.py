@@ -86,9 +86,8 @@ def conll_sentences(path: str) -> Iterator[tuple[int, list[list[str]]]]:
             continue
         if width is not None and len(row) != width:
             fix = f"give every word {width} columns, separated by tabs or spaces, and a blank line between sentences"
-            raise CorpusError(
-                f"{path}, line {number}", f"{len(row)} columns where lines before have {width}: {line!r}", fix
-            )
+            problem = f"{len(row)} columns where lines before have {width}: {line!r}"
+            raise CorpusError(f"{path}, line {number}", problem, fix)
         if not row[0]:
             raise CorpusError(f"{path}, line {number}", f"no word in the first column: {line!r}", "remove the line")
         width = len(row)

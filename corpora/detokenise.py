@@ -9,6 +9,10 @@ _CLOSING = re.compile(r"""[.,;:!?)\]}…”»]+|[.!?,]+["”]|''|n['’]t|['’]
 _OPENING = frozenset({"(", "[", "{", "``", "“", "«", "$", "£", "€", "¿", "¡"})
 _CLITICS = frozenset({"s", "t", "re", "ve", "ll", "d", "m"})
 _APOSTROPHES = frozenset("'’´`")
+# "@ the door" means at; other words after @ are names of accounts.
+_NOT_ACCOUNTS = frozenset(
+    {"the", "a", "an", "my", "our", "your", "his", "her", "their", "this", "that", "home", "work", "school"}
+)
 # Smileys are words although they are made of closing marks.
 _SMILEY = re.compile(r"[:;=][-']?[)\]}]+")
 
@@ -16,7 +20,7 @@ _SMILEY = re.compile(r"[:;=][-']?[)\]}]+")
 def detokenise(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Text and the (start, end) of each word in it. Words are never changed, only the spaces between them.
 
-    No space before closing marks, "'s" and "n't"; none after opening marks; straight quotes open and close in turn.
+    No space before closing marks, "'s" and "n't"; none after opening marks, # and @; straight quotes open and close.
 
     >>> detokenise(["Ana", "(", "aged", "9", ")", "did", "n't", "say", '"', "no", '"', "."])[0]
     'Ana (aged 9) didn\\'t say "no".'
@@ -44,6 +48,8 @@ def detokenise(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
             glue = True
         elif word in _OPENING:
             glue_next = True
+        elif word in ("@", "#") and (follower[:1].isalnum() or follower[:1] == "_"):
+            glue_next = word == "#" or follower.lower() not in _NOT_ACCOUNTS
         start = len(text) + (not glue)
         text += word if glue else f" {word}"
         offsets.append((start, len(text)))

@@ -1,4 +1,4 @@
-"""Sentences from frames: text with typed slots and alternatives, so that where the entities are is known by construction.
+"""Sentence frames: text with typed slots and alternatives, so that where the entities are is known by construction.
 
 A frame file holds pools of fillers and frames, one item a line; # begins a comment.
 
@@ -7,27 +7,29 @@ A frame file holds pools of fillers and frames, one item a line; # begins a comm
     > [Rain|Snow] fell on {city} for {2..9} days.      a frame
     ~ stuck in {city} again                            a frame written in lower case throughout
 
-Within a frame: [a|b|] chooses one part (or nothing), and nests; {city} takes a filler, the same at every mention; {city2} takes
-another one; {city.country} its attribute; {^city} begins with a capital; {2..9} is a number and {100..900/50} one in steps.
-"a(n)" becomes a or an. Pools with an attribute `he` (he or she) have {x.him} {x.his} {x.himself} too, and {x_m} and {x_f} are their men
-and women. {x.first} and {x.last} are the first and the last word of a name. A filler that begins with "the" keeps it
-in running text, outside of the entity; {x.bare} leaves it out. Numbers in steps are quantities and get thousands separators,
-others may be years.
+Within a frame:
 
-Fillers may have a `zone`: parts of the world, or * for all of them. Fillers of one sentence share a zone, so that a town lies in
-its country and people are called as people are there. Instances 5 to 9 are from elsewhere: {city5} and {person5} share another one.
+- [a|b|] chooses one part, or nothing; choices nest.
+- {city} takes a filler, the same at every mention; {city2} takes another one; {city.country} is its attribute.
+- {^city} begins with a capital. {2..9} is a number; {100..900/50} is one in steps, with thousands separators.
+- "a(n)" becomes a or an.
+- Pools with an attribute `he` (he or she) have {x.him} {x.his} {x.himself} too; {x_m} and {x_f} are their men and women.
+- {x.first} and {x.last} are the first and last word of a name.
+- A filler that begins with "the" keeps it in running text, outside of the entity; {x.bare} leaves it out.
+
+Fillers may have a `zone`: parts of the world, or * for all of them. Fillers of one sentence share a zone, so that a town
+lies in its country and people are called as people are there. Instances 5 to 9 are from elsewhere, each with a zone of its
+own: {person5} comes from where {city5} is.
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 from .errors import CorpusError
-from .labelled import LabelledSentence
 
 ENTITY_TYPES = ("person", "organisation", "place", "product", "work", "event")
 _PRONOUNS = {
@@ -37,11 +39,7 @@ _PRONOUNS = {
 _POOL = re.compile(r"\[(?P<name>[a-z_]+)\s*(?::\s*(?P<type>[a-z]+))?\]\s*(?P<attributes>[a-z_:\s]*)")
 _SLOT = re.compile(r"(?P<capital>\^)?(?P<pool>[a-z_]+)(?P<instance>\d*)(?:\.(?P<attribute>[a-z_]+))?")
 _RANGE = re.compile(r"(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>\d+))?")
-_ZONE, _EVERYWHERE, _FOREIGN = "zone", "*", frozenset("56789")
-_WORD = re.compile(r"[@#]?[^\W_]+(?:[-.,&'’/_][^\W_]+)*|['’]s\b|\S")
-# Spelled with a vowel but not spoken with one, and the other way round.
-_CONSONANT_SOUND = re.compile(r"(?:uni(?!n|mp)|use|usu|eu|one\b|once|u[- ]turn|utopi|ukr|ug)", re.IGNORECASE)
-_VOWEL_SOUND = re.compile(r"(?:hour|honest|heir|honou?r)|(?:[AEFHILMNORSX](?:[A-Z]{1,4}\b|-|\d))|8|11\b|18\b")
+_ZONE, _EVERYWHERE = "zone", "*"
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,35 @@ class Pool:
     columns: tuple[tuple[str, str | None], ...]
     fillers: tuple[tuple[str, ...], ...]
 
-    def zones(self, filler: tuple[str, ...]) -> frozenset[str]:
-        """Zones that a filler belongs to; none where it fits everywhere."""
-        found = [
-            value for (name, _), value in zip(self.columns, filler, strict=True) if name == _ZONE and value != _EVERYWHERE
-        ]
-        return frozenset(found[0].split()) if found else frozenset()
+    @cached_property
+    def zones(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """Zones that each filler belongs to; none where it fits everywhere."""
+        at = next((i for i, (name, _) in enumerate(self.columns) if name == _ZONE), None)
+        return {filler: frozenset(filler[at].split()) - {_EVERYWHERE} if at else frozenset() for filler in self.fillers}
 
-    def names(self, filler: tuple[str, ...]) -> set[str]:
-        """The filler and those of its attributes that are entities."""
-        return {value for i, ((_, kind), value) in enumerate(zip(self.columns, filler, strict=True)) if kind or i == 0}
+    @cached_property
+    def names(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """Each filler with those of its attributes that are entities."""
+        at = [i for i, (_, kind) in enumerate(self.columns) if kind or i == 0]
+        return {filler: frozenset(filler[i] for i in at) for filler in self.fillers}
+
+    def value(self, filler: tuple[str, ...], attribute: str, place: str) -> tuple[str, str | None]:
+        """(text, entity type) of a filler's attribute; "" is the filler itself. `place` is for the error."""
+        names = [name for name, _ in self.columns]
+        text, kind = filler[0], self.columns[0][1]
+        if not attribute:
+            return text, kind
+        if attribute in names[1:]:
+            column = names.index(attribute)
+            return filler[column], self.columns[column][1]
+        if attribute == "bare":
+            return text.removeprefix("the "), kind
+        if attribute in ("first", "last"):
+            return text.split()[0 if attribute == "first" else -1], kind
+        if "he" in names and attribute in _PRONOUNS["he"]:
+            return _PRONOUNS[filler[names.index("he")]][attribute], None
+        known = ", ".join(names[1:]) or "none"
+        raise CorpusError(place, f"the pool {self.name!r} has no attribute {attribute!r}", f"use one of: {known}")
 
 
 @dataclass(frozen=True)
@@ -148,19 +165,17 @@ class Grammar:
                     self.pools[pool.name + suffix] = Pool(pool.name + suffix, pool.columns, fillers)
 
     def check(self) -> None:
-        """Complain about slots without a pool or attribute.
+        """Raise a CorpusError if a slot names no pool, or an attribute that its pool does not have.
 
         >>> grammar = Grammar()
-        >>> grammar.add(["> I love {city}."], "travel")
+        >>> grammar.add(["[city : place]", "Lagos ; Osaka", "> I love {city}."], "travel")
         >>> grammar.check()
-        Traceback (most recent call last):
-        hardkuma.corpora.errors.CorpusError: travel, line 1: no pool 'city'; define it with [city : type]
         """
         for frame in self.frames:
             for slot in slots(frame.parts):
                 if slot.pool not in self.pools:
                     raise CorpusError(frame.place, f"no pool {slot.pool!r}", f"define it with [{slot.pool} : type]")
-                _value(self.pools[slot.pool], self.pools[slot.pool].fillers[0], slot.attribute, frame.place)
+                self.pools[slot.pool].value(self.pools[slot.pool].fillers[0], slot.attribute, frame.place)
 
 
 def slots(parts: tuple) -> Iterator[Slot]:
@@ -197,9 +212,8 @@ def _parse_header(place: str, line: str) -> tuple[str, tuple[tuple[str, str | No
 def _parse_filler(place: str, item: str, columns: int) -> tuple[str, ...]:
     values = tuple(value.strip() for value in item.split("|"))
     if len(values) != columns:
-        raise CorpusError(
-            place, f"{len(values)} values in {item.strip()!r}, {columns} columns in its pool", "give every attribute"
-        )
+        problem = f"{len(values)} values in {item.strip()!r}, {columns} columns in its pool"
+        raise CorpusError(place, problem, "give every attribute")
     return values
 
 
@@ -247,155 +261,3 @@ def _parse_slot(place: str, inside: str) -> Slot | Range:
     if match is None:
         raise CorpusError(place, f"cannot read {{{inside}}}", "write {pool}, {pool2}, {pool.attribute} or {2..9}")
     return Slot(match["pool"], match["instance"], match["attribute"] or "", bool(match["capital"]))
-
-
-def _value(pool: Pool, filler: tuple[str, ...], attribute: str, place: str) -> tuple[str, str | None]:
-    """(text, entity type) of a filler's attribute; "" is the filler itself."""
-    names = [name for name, _ in pool.columns]
-    text, kind = filler[0], pool.columns[0][1]
-    if not attribute:
-        return text, kind
-    if attribute in names[1:]:
-        column = names.index(attribute)
-        return filler[column], pool.columns[column][1]
-    if attribute == "bare":
-        return text.removeprefix("the "), kind
-    if attribute in ("first", "last"):
-        return text.split()[0 if attribute == "first" else -1], kind
-    if "he" in names and attribute in _PRONOUNS["he"]:
-        return _PRONOUNS[filler[names.index("he")]][attribute], None
-    raise CorpusError(
-        place, f"the pool {pool.name!r} has no attribute {attribute!r}", f"use one of {', '.join(names[1:]) or 'none'}"
-    )
-
-
-# --- writing
-
-
-@dataclass
-class _Bound:
-    """What the slots of one sentence hold so far."""
-
-    fillers: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    own: set[str] = field(default_factory=set)  # the fillers themselves
-    names: set[str] = field(default_factory=set)  # with their attributes that are entities
-    zones: dict[str, frozenset[str]] = field(default_factory=dict)
-
-
-class Writer:
-    """Writes sentences of one frame. Fillers and alternatives are dealt like cards: all of them before any comes again.
-
-    >>> grammar = Grammar()
-    >>> grammar.add(["[city : place]", "Lagos ; the Hague", "> [Is it an|It is a(n)] old town, {city}!"], "travel")
-    >>> sentence = Writer(grammar, grammar.frames[0], seed=0).write()
-    >>> sentence.text, [word for word, entity in zip(sentence.words, sentence.entity_mask) if entity]
-    ('Is it an old town, the Hague!', ['Hague'])
-    """
-
-    def __init__(self, grammar: Grammar, frame: Frame, seed: int):
-        self._grammar, self._frame = grammar, frame
-        # Text seeds are hashed with SHA-512: the same sentences on every machine. Only random() is promised to stay the same.
-        self._random = random.Random(f"{seed} {frame.text}").random
-        self._decks: dict[object, list] = {}
-
-    def write(self) -> LabelledSentence:
-        pieces = [(text, kind) for text, kind in self._expand(self._frame.parts, _Bound()) if text]
-        return _labelled(_finish(pieces, self._frame.lower), self._frame.source)
-
-    def _deal(self, key: object, items: tuple, fitting: Sequence | None = None) -> Any:
-        """The next card of a deck of `items`, or the next one that is `fitting`; a new deck when there is none left."""
-        deck = self._decks.setdefault(key, [])
-        position = next((i for i, item in enumerate(deck) if fitting is None or item in fitting), None)
-        if position is None:
-            deck[:] = items
-            for i in range(len(deck) - 1, 0, -1):
-                j = int(self._random() * (i + 1))
-                deck[i], deck[j] = deck[j], deck[i]
-            position = next(i for i, item in enumerate(deck) if fitting is None or item in fitting)
-        return deck.pop(position)
-
-    def _expand(self, parts: tuple, bound: _Bound) -> list[tuple[str, str | None]]:
-        pieces: list[tuple[str, str | None]] = []
-        for part in parts:
-            if isinstance(part, str):
-                pieces.append((part, None))
-            elif isinstance(part, Range):
-                step = part.step or 1
-                number = part.low + step * int(self._random() * ((part.high - part.low) // step + 1))
-                pieces.append((f"{number:,}" if part.step else str(number), None))
-            elif isinstance(part, Choice):
-                pieces += self._expand(self._deal(id(part), part.options), bound)
-            else:
-                text, kind = self._fill(part, bound)
-                article = "the " if kind and text.startswith("the ") else ""
-                filled = [(article, None), (text.removeprefix(article), kind)]
-                if part.capital:
-                    first = 0 if article else 1
-                    filled[first] = (filled[first][0][:1].upper() + filled[first][0][1:], filled[first][1])
-                pieces += filled
-        return pieces
-
-    def _fill(self, slot: Slot, bound: _Bound) -> tuple[str, str | None]:
-        pool = self._grammar.pools[slot.pool]
-        key = (slot.pool, slot.instance)
-        if key not in bound.fillers:
-            group = slot.instance if slot.instance in _FOREIGN else ""
-            zone = bound.zones.get(group)
-            free = [
-                filler
-                for filler in pool.fillers
-                if filler[0] not in bound.names and bound.own.isdisjoint(pool.names(filler))
-            ]
-            local = [filler for filler in free if zone is None or not (zones := pool.zones(filler)) or zones & zone]
-            filler = self._deal(slot.pool, pool.fillers, local or free or pool.fillers)
-            bound.fillers[key] = filler
-            bound.own.add(filler[0])
-            bound.names |= pool.names(filler)
-            if zones := pool.zones(filler):
-                bound.zones[group] = (zone & zones or zones) if zone else zones
-        return _value(pool, bound.fillers[key], slot.attribute, self._frame.place)
-
-
-def _finish(pieces: list[tuple[str, str | None]], lower: bool) -> list[tuple[str, str | None]]:
-    """Articles, possessives and the case of the first letter."""
-    finished = []
-    for i, (text, kind) in enumerate(pieces):
-        if kind is None:
-            if i and text.startswith(("'s ", "’s ")) and pieces[i - 1][1] and pieces[i - 1][0].endswith("s"):
-                text = text[0] + text[2:]
-            after = "".join(following for following, _ in pieces[i + 1 :])
-            text = re.sub(r"\b([Aa])\(n\) ", lambda m, t=text: _article(m, t[m.end() :] + after), text)  # noqa: B023
-        finished.append((text.lower() if lower else text, kind))
-    if not lower:
-        for i, (text, kind) in enumerate(finished):
-            if match := re.search(r"\w", text):
-                at = match.start()
-                finished[i] = (text[:at] + text[at].upper() + text[at + 1 :], kind)
-                break
-    return finished
-
-
-def _article(match: re.Match[str], after: str) -> str:
-    return match[1] + ("n " if starts_with_vowel_sound(after) else " ")
-
-
-def starts_with_vowel_sound(text: str) -> bool:
-    """Whether "an" goes before the text.
-
-    >>> [starts_with_vowel_sound(text) for text in ("apple", "hour", "MRI scan", "union", "European", "18-year-old", "unin...")]
-    [True, True, True, False, False, True, True]
-    """
-    text = text.lstrip("\"'“‘(")
-    if _VOWEL_SOUND.match(text):
-        return True
-    return text[:1].lower() in "aeiou" and not _CONSONANT_SOUND.match(text)
-
-
-def _labelled(pieces: list[tuple[str, str | None]], source: str) -> LabelledSentence:
-    text, offsets, tags = "", [], []
-    for piece, kind in pieces:
-        for i, match in enumerate(_WORD.finditer(piece)):
-            offsets.append((len(text) + match.start(), len(text) + match.end()))
-            tags.append("O" if kind is None else f"{'I' if i else 'B'}-{kind}")
-        text += piece
-    return LabelledSentence(text, tuple(offsets), tuple(tags), source)

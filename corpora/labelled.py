@@ -15,9 +15,9 @@ class LabelledSentence:
         tags: one per word, as in the source; "O" is outside of every entity.
         source: where the sentence comes from: "file, line 12", or the domain of a bundled sentence.
 
-    >>> sentence = LabelledSentence("Ana left Rome.", ((0, 3), (4, 8), (9, 13), (13, 14)), ("B-person", "O", "B-place", "O"))
+    >>> sentence = LabelledSentence("Ana left Rome.", ((0, 3), (4, 8), (9, 13)), ("B-person", "O", "B-place"))
     >>> sentence.words, sentence.entity_mask
-    (('Ana', 'left', 'Rome', '.'), (True, False, True, False))
+    (('Ana', 'left', 'Rome'), (True, False, True))
     """
 
     text: str
@@ -31,9 +31,8 @@ class LabelledSentence:
         last = 0
         for start, end in self.offsets:
             if not last <= start < end <= len(self.text):
-                raise ValueError(
-                    f"offsets must rise and lie within {len(self.text)} characters, got {(start, end)} after {last}"
-                )
+                size = len(self.text)
+                raise ValueError(f"offsets must rise and lie within {size} characters, got {(start, end)} after {last}")
             last = end
 
     @property

@@ -41,6 +41,7 @@ _BY_SUFFIX = {
 # Looked for in this order where no column is named; the last two hold lists of words.
 _DEFAULT_COLUMNS = ("text", "sentence", "tokens", "words")
 _HEADING = re.compile(r"\s*(=\s)+.*\S\s+=(\s=)*\s*")
+_TOKENISED = re.compile(r"\s[,.](\s|$)")
 _HUB = "hf:"
 
 
@@ -74,14 +75,11 @@ def read_texts(
     file = check_file(path)
     chosen = format or _BY_SUFFIX.get(bare_suffix(file))
     if chosen is None:
-        known = ", ".join(_BY_SUFFIX)
-        raise ValueError(
-            f"{name}: cannot tell the format from the suffix; pass format= one of {', '.join(FORMATS)}, or use {known}"
-        )
+        raise ValueError(f"{name}: the suffix {file.suffix!r} names no format; pass format= one of {', '.join(FORMATS)}")
     if column is not None and chosen in ("text", "conll", "conllu"):
         raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
     if chosen in ("conll", "conllu"):
-        return _units(name, _conll(name, chosen), split_sentences)
+        return _units(name, _conll(name, chosen), split_sentences, marks=False)
     source = {"text": _plain, "jsonl": _json_lines, "csv": _csv, "tsv": _csv}[chosen]
     return _units(name, source(name, column, chosen), split_sentences)
 
@@ -89,13 +87,13 @@ def read_texts(
 # --- from raw texts to units
 
 
-def _units(place: str, raw: Iterator[tuple[str, bool]], split: bool | None) -> Iterator[str]:
+def _units(place: str, raw: Iterator[tuple[str, bool]], split: bool | None, marks: bool = True) -> Iterator[str]:
     """Texts or their sentences, without WikiText's marks. `raw` gives (text, whether it is a sentence already)."""
     read = kept = 0
     for text, whole in raw:
         read += 1
         for unit in split_into_sentences(text) if (not whole if split is None else split) else [text.strip()]:
-            if cleaned := _without_marks(unit):
+            if cleaned := _without_marks(unit) if marks else unit:
                 kept += 1
                 yield cleaned
     if not kept:
@@ -106,14 +104,14 @@ def _units(place: str, raw: Iterator[tuple[str, bool]], split: bool | None) -> I
 def _without_marks(text: str) -> str:
     """The text as written: WikiText's @-@ @,@ @.@ undone, tokenised punctuation closed up; "" for a text with <unk>.
 
-    >>> _without_marks("1 @,@ 200 sea @-@ birds ( and more ) , <unk>"), _without_marks("1 @,@ 200 sea @-@ birds ( and more ) .")
-    ('', '1,200 sea-birds (and more).')
+    >>> _without_marks("1 @,@ 200 sea @-@ birds ( and more ) ."), _without_marks("The <unk> , too .")
+    ('1,200 sea-birds (and more).', '')
     """
     if "<unk>" in text or _HEADING.fullmatch(text):
         return ""
     text = re.sub(r"\s?@([-,.])@\s?", r"\1", text)
-    # No language puts a space before a comma; French does before ; : ! and ?
-    if " , " in text or text.endswith(" ."):
+    # No language puts a space before a comma or a full stop; French does before ; : ! and ?
+    if _TOKENISED.search(text):
         text = detokenise(text.split())[0]
     return text
 
@@ -157,10 +155,8 @@ def _value(place: str, name: str, value: Any) -> tuple[str, bool] | None:
         return value, name.startswith("sentence")
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return detokenise([word for word in value if word])[0], True
-    shown = repr(value)[:60]
-    raise CorpusError(
-        place, f"{name!r} holds {shown}, which is no text", "name a column of strings, or of lists of words, with column="
-    )
+    fix = "name a column of strings, or of lists of words, with column="
+    raise CorpusError(place, f"{name!r} holds {repr(value)[:60]}, which is no text", fix)
 
 
 def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[tuple[str, bool]]:
@@ -259,7 +255,7 @@ def _hub_rows(
     try:
         rows = load_dataset(name, config, split=split, streaming=True)
     except (ValueError, OSError, RuntimeError) as error:
-        fix = "check the name, config and split; parts are positional, so hf:org/name::test is split test of the default config"
+        fix = "check name, config and split; hf:org/name::test is the split test of the default config"
         raise CorpusError(address, f"cannot be loaded ({error})", fix) from error
     for number, row in enumerate(rows, start=1):
         place = f"{address}, row {number}"

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
 # Never the end of a sentence: a name, a number or an explanation follows.
-_TITLES = frozenset(
+_TITLES = _words(
     "mr mrs ms mx dr prof rev fr sr sra hon gen col lt sgt capt cmdr adm maj gov sen rep pres st ste mt ft messrs mme mlle "
-    "herr vs v cf eg ie viz al ca approx resp bzw".split()
+    "herr vs v cf eg ie viz al ca approx resp bzw"
 )
 # An abbreviation only when a number follows: "No. 5" is one, "He said no." is not.
-_BEFORE_NUMBER = frozenset(
-    "no nos fig figs eq eqs p pp nr op art sec ch vol vols jan feb mar apr jun jul aug sep sept oct nov dec".split()
+_BEFORE_NUMBER = _words(
+    "no nos fig figs eq eqs p pp nr op art sec ch vol vols jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 # May end a sentence; they do when the next word is one that opens sentences.
-_MAYBE_LAST = frozenset("inc ltd co corp llc plc bros jr etc dept univ assn est ave blvd rd e.g i.e a.m p.m ph.d".split())
-_OPENS_SENTENCE = frozenset(
+_MAYBE_LAST = _words("inc ltd co corp llc plc bros jr etc dept univ assn est ave blvd rd e.g i.e a.m p.m ph.d")
+_OPENS_SENTENCE = _words(
     "a after all although an and another as at before both but by despite during each even every finally first for from he "
     "her here his how however i if in instead it its just later many meanwhile more most my no nobody not nothing now on "
     "once one only our perhaps several she since so some soon still such that the their then there these they this those "
-    "though to today under until we what when where whether which while who why with yet you your".split()
+    "though to today under until we what when where whether which while who why with yet you your"
 )
 _ATTRIBUTION = re.compile(
     r"(?:[^\W\d_][\w'’.-]*\s+){1,3}(?:said|says|asked|asks|replied|answered|added|wrote|writes|shouted|whispered|cried|"

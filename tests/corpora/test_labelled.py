@@ -1,0 +1,19 @@
+import pytest
+from hardkuma.corpora import LabelledSentence
+
+
+def test_words_and_mask() -> None:
+    sentence = LabelledSentence("to Rome", ((0, 2), (3, 7)), ("O", "B-place"))
+    assert sentence.words == ("to", "Rome")
+    assert sentence.entity_mask == (False, True)
+
+
+@pytest.mark.parametrize("offsets", [((0, 2), (1, 3)), ((0, 8),), ((2, 2),), ((3, 7), (0, 2))])
+def test_bad_offsets(offsets: tuple) -> None:
+    with pytest.raises(ValueError, match="offsets must rise and lie within 7 characters"):
+        LabelledSentence("to Rome", offsets, ("O",) * len(offsets))
+
+
+def test_one_tag_per_word() -> None:
+    with pytest.raises(ValueError, match="got 2 tags for 1 words"):
+        LabelledSentence("Rome", ((0, 4),), ("O", "O"))
