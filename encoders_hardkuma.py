@@ -252,7 +252,9 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
     return drop_unused(model.eval())
 
 
-def load_tokenizer(root: str, subfolder: str = "", **hub: Any) -> PreTrainedTokenizerBase:
+def load_tokenizer(
+    root: str, subfolder: str = "", config: PreTrainedConfig | None = None, **hub: Any
+) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint. Without its files transformers would make up an empty one: that is an error here."""
     folder = _Folder(root, **hub)
     if not any(folder.file(_join(subfolder, name)) for name in TOKENIZER_FILES):
@@ -260,7 +262,7 @@ def load_tokenizer(root: str, subfolder: str = "", **hub: Any) -> PreTrainedToke
             f"no tokenizer in {root}: none of {', '.join(TOKENIZER_FILES)} is there; "
             "save it into that folder with tokenizer.save_pretrained(folder)."
         )
-    return AutoTokenizer.from_pretrained(root, subfolder=subfolder, trust_remote_code=False, **hub)
+    return AutoTokenizer.from_pretrained(root, subfolder=subfolder, config=config, trust_remote_code=False, **hub)
 
 
 def _load_clip(root: str, subfolder: str, dtype: Any, hub: dict[str, Any]) -> EncoderParts:

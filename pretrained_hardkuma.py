@@ -127,7 +127,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         if base._tokenizer is None:
             if not base.name_or_path:
                 raise OSError("this model has no tokenizer: set model.tokenizer, or pass tokenizer= to save_pretrained.")
-            base._tokenizer = load_tokenizer(base.name_or_path)
+            base._tokenizer = load_tokenizer(base.name_or_path, config=base.config)
         return base._tokenizer
 
     @tokenizer.setter

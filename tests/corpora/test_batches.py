@@ -5,10 +5,11 @@ import types
 import numpy as np
 import pytest
 import torch
-from hardkuma.corpora import length_bucketed_batches, neighbour_batches, random_batches, shard
-from hardkuma.corpora.approximate import APPROXIMATE, approximate_index, installed_index
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hardkuma.corpora import length_bucketed_batches, neighbour_batches, random_batches, shard
+from hardkuma.corpora.approximate import APPROXIMATE, approximate_index, installed_index
 
 
 def clusters(count: int, size: int, dim: int = 16, seed: int = 0) -> np.ndarray:

@@ -3,6 +3,7 @@ import re
 from collections import Counter
 
 import pytest
+
 from hardkuma.corpora import DOMAINS, LabelledSentence, bundled_examples, bundled_texts
 from hardkuma.corpora.bundled import DEFAULT_SIZE, grammar
 from hardkuma.corpora.frames import ENTITY_TYPES, slots

@@ -1,8 +1,9 @@
 import pytest
-from hardkuma.corpora import CleanSummary, clean
-from hardkuma.corpora.clean import count_words
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hardkuma.corpora import CleanSummary, clean
+from hardkuma.corpora.clean import count_words
 
 
 def test_each_reason_is_counted() -> None:

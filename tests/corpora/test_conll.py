@@ -2,6 +2,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+
 from hardkuma.corpora import CorpusError, read_conll, read_texts
 
 

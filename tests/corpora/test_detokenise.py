@@ -1,7 +1,8 @@
 import pytest
-from hardkuma.corpora.detokenise import detokenise
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hardkuma.corpora.detokenise import detokenise
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ import doctest
 import importlib
 from pathlib import Path
 
-import hardkuma.corpora
 import pytest
+
+import hardkuma.corpora
 
 FOLDER = Path(hardkuma.corpora.__file__).parent
 MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != "__init__")

@@ -1,4 +1,5 @@
 import pytest
+
 from hardkuma.corpora import CorpusError
 from hardkuma.corpora.frames import Grammar, slots
 

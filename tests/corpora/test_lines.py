@@ -3,6 +3,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+
 from hardkuma.corpora.errors import CorpusError
 from hardkuma.corpora.lines import bare_suffix, check_file, read_lines
 

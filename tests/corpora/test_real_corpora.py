@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from hardkuma.corpora import clean, read_conll, read_texts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,8 @@
 import pytest
-from hardkuma.corpora import split_sentences
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hardkuma.corpora import split_sentences
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import pytest
+
 from hardkuma.corpora.frames import Grammar
 from hardkuma.corpora.writer import Writer, starts_with_vowel_sound
 
