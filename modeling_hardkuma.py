@@ -39,6 +39,7 @@ from .objective_hardkuma import Rows, objective
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
+from .words_hardkuma import WordGate, gate_words
 
 logger = logging.get_logger(__name__)
 
@@ -268,6 +269,15 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """The gates' distribution of an output, with `p_zero`, `p_one`, `mean`, ... per token (stretched sampler)."""
         config = self.config
         return make_gate(output.alpha, output.beta, config.sampler, config.stretch_low, config.stretch_high)
+
+    def gate_words(self, texts: list[str], **options: Any) -> list[list[WordGate]]:
+        """Words of each text with character offsets, probability and decision; options of `words_hardkuma.gate_words`.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> [(word.start, word.end) for word in model.gate_words(["Marie moved."])[0]]
+        [(0, 5), (6, 11)]
+        """
+        return gate_words(self, texts, **options)
 
     def sentence_features(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
