@@ -44,7 +44,7 @@ from hardkuma.training.checkpoints import (
 from hardkuma.training.criterion import Quality, selection_quality
 from hardkuma.training.recipe import Recipe, load_recipe, parse_overrides
 from hardkuma.training.report import SHOWCASE, card_sections, plot_history, write_atomically, write_record
-from hardkuma.training.steps import epoch_batches, learning_rate, local_batch, step_seed, train_step
+from hardkuma.training.steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from hardkuma.training.store import StateStore, build_store, usable_rows
 from hardkuma.training.texts import load_training_texts
 from hardkuma.words_hardkuma import gate_words
@@ -135,20 +135,25 @@ class Trainer:
 
     # ---- the loop -----------------------------------------------------------------------------------------------------
 
-    def _batches(self) -> Iterator[np.ndarray]:
-        """Global batches from the current step on, over as many epochs as it takes."""
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        """This process's inputs from the current step on, over as many epochs as it takes."""
         per_epoch = len(self.rows) // self.recipe.batch_size
         epoch, skip = divmod(self.progress.step, per_epoch)
         while True:
-            yield from epoch_batches(self.recipe, self.store, self.rows, epoch, self.accelerator)[skip:]
+            batches = epoch_batches(self.recipe, self.store, self.rows, epoch, self.accelerator)[skip:]
+            first = epoch * per_epoch + skip
+            yield from prefetched(self._inputs, batches, first)
             epoch, skip = epoch + 1, 0
+
+    def _inputs(self, step: int, batch: np.ndarray) -> dict[str, Any]:
+        return local_batch(self.store, batch, self.base.config, self.recipe.seed, step, self.accelerator)
 
     def run(self) -> bool:
         """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
         recipe, progress, accelerator = self.recipe, self.progress, self.accelerator
         with self._interrupts(), tqdm(total=self.total, initial=progress.step, desc="training", unit="step",
                                       disable=not accelerator.is_main_process) as bar:  # fmt: skip
-            for batch in self._batches():
+            for inputs in self._batches():
                 if progress.step >= self.total or progress.stopped_early or self._asked_to_stop():
                     break
                 step = progress.step
@@ -156,7 +161,6 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate(recipe, step, self.total)
                 self.model.train()
-                inputs = local_batch(self.store, batch, self.base.config, recipe.seed, step, accelerator)
                 result = train_step(self.model, self.optimizer, inputs, recipe, accelerator)
                 progress.step += 1
                 bar.update()

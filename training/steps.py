@@ -5,7 +5,8 @@ one process and several draw the same gates, and a resumed run continues as if i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -62,6 +63,23 @@ def local_batch(
     own = shard(np.arange(len(batch)), rank, world)
     mine["noise"] = noise[own, :, : mine["input_ids"].shape[1]]
     return _to(mine, accelerator.device)
+
+
+def prefetched(make: Callable[[int, np.ndarray], Any], batches: Iterable[np.ndarray], first: int) -> Iterator[Any]:
+    """make(step, batch) for every batch, the next one made in a thread while the caller computes with this one.
+
+    >>> list(prefetched(lambda step, batch: (step, batch), iter("ab"), first=7))
+    [(7, 'a'), (8, 'b')]
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        waiting = None
+        for step, batch in enumerate(batches, start=first):
+            coming = pool.submit(make, step, batch)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = coming
+        if waiting is not None:
+            yield waiting.result()
 
 
 def _to(value: Any, device: torch.device) -> Any:
