@@ -38,9 +38,6 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Selector):
-            for norm in module.norms:
-                init.ones_(norm.weight)
-                init.zeros_(norm.bias)
             init.xavier_uniform_(module.hidden.weight)
             init.zeros_(module.hidden.bias)
             # Nearly the same gate for every token at the start.
