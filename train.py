@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import DistributedType, broadcast_object_list
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
@@ -71,6 +71,7 @@ class Trainer:
         optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         self.model, self.optimizer = self.accelerator.prepare(self.base, optimizer)
         self.progress, self.best = Progress(), None
+        self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
         if resume:
             self._resume()
         per_epoch = len(self.rows) // recipe.batch_size
@@ -128,6 +129,8 @@ class Trainer:
         return store, train, held_out
 
     def _resume(self) -> None:
+        if self.sharded:
+            raise ValueError("--resume does not work with FSDP, which writes no checkpoints here; start without it.")
         found = checkpoints(self.output / "checkpoints")
         if found:
             self.progress, self.best = load_checkpoint(found[-1], self.base, self.optimizer)
@@ -205,7 +208,8 @@ class Trainer:
     def _look(self) -> None:
         """Score the held-out text on the main process; all processes act on the same number."""
         found: list[Any] = [None]
-        if self.accelerator.is_main_process and len(self.held_out):
+        # With sharded weights a forward pass needs every process.
+        if (self.accelerator.is_main_process or self.sharded) and len(self.held_out):
             found = [selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)]
         quality: Quality | None = broadcast_object_list(found)[0]
         if quality is None:
@@ -218,12 +222,16 @@ class Trainer:
         else:
             progress.looks_without_gain += 1
             progress.stopped_early = 0 < self.recipe.patience <= progress.looks_without_gain
+        if self.accelerator.is_main_process:
+            self._write_log()
 
     def _record(self, entry: dict[str, Any]) -> None:
         self.progress.history.append(entry)
         self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=entry["step"])
 
     def _checkpoint(self) -> None:
+        if self.sharded:
+            return
         if self.accelerator.is_main_process:
             save_checkpoint(
                 self.output / "checkpoints", self.base, self.optimizer, self.best, self.progress, self.recipe.keep
@@ -239,9 +247,11 @@ class Trainer:
     def finish(self) -> Path:
         """Best state, surface view, plots, card: the folder that can be loaded and pushed."""
         folder = self.output / "model"
+        if self.best is not None:
+            load_trained_state(self.base, self.best)
+        if self.sharded:
+            self._collect()
         if self.accelerator.is_main_process:
-            if self.best is not None:
-                load_trained_state(self.base, self.best)
             self.base.eval()
             if self.recipe.surface:
                 self.base.adapt_surface(self._surface_batches())
@@ -264,6 +274,14 @@ class Trainer:
         if self.recipe.trackers:
             self.accelerator.end_training()
         return folder
+
+    def _collect(self) -> None:
+        """Put the shards of all processes together in a model of its own, on the CPU of the main process."""
+        whole = self.accelerator.get_state_dict(self.model)
+        if self.accelerator.is_main_process:
+            tokenizer, self.base = self.base.tokenizer, HardKumaModel(self.base.config)
+            self.base.load_state_dict(whole)
+            self.base.tokenizer = tokenizer
 
     def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
         for start in range(0, len(self.rows), 64):
