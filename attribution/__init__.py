@@ -19,8 +19,8 @@ _EXPORTS = {
     "SentenceEncoder": "encoder",
     "WordCounts": "counts",
     "WordScores": "words",
-    "KeptTokens": "attention_dropout",
-    "attention_dropout": "attention_dropout",
+    "KeptTokens": "dropout_policy",
+    "attention_dropout": "dropout_policy",
     "text_words": "words",
     "whitespace_words": "words",
 }
