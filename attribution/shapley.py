@@ -58,15 +58,17 @@ def neighbour_tree(number: int) -> np.ndarray:
 def shapley_values(
     game: Callable[[np.ndarray], np.ndarray],
     number: int,
-    algorithm: str = "partition",
+    algorithm: str = "permutation",
     max_evaluations: int | None = None,
     seed: int = 0,
 ) -> np.ndarray:
     """(number,) values of the players, which sum up to game(all) - game(none).
 
     Args:
-        algorithm: "partition" (Owen values over a tree of neighbouring words) or "permutation".
-        max_evaluations: coalitions to try at most; 4 n + 2 by default (two permutations), and never fewer than shap's 2 n + 1.
+        algorithm: "permutation" (sampled orders, each also backwards) or "partition" (Owen values over a tree of
+            neighbouring words; exact, given about n^2 evaluations).
+        max_evaluations: coalitions to try at most, never fewer than 2 n + 1. By default two permutations (4 n + 2), or
+            as many as the partition needs, but no more than 500: with fewer it gives whole groups of words one value.
 
     >>> game = lambda coalitions: coalitions @ np.array([1.0, 4.0, 2.0])
     >>> shapley_values(game, 3).round(6).tolist()  # doctest: +SKIP
@@ -84,7 +86,8 @@ def shapley_values(
     else:
         masker = shap.maskers.Independent(nothing)
         explainer = shap.explainers.Permutation(game, masker, seed=seed)
-    limit = max(2 * number + 1, 4 * number + 2 if max_evaluations is None else max_evaluations)
+    wanted = {"permutation": 4 * number + 2, "partition": 500}[algorithm] if max_evaluations is None else max_evaluations
+    limit = max(2 * number + 1, wanted)
     return _silently(explainer, everything, limit)
 
 
@@ -99,7 +102,7 @@ def scores(
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
     *,
-    algorithm: str = "partition",
+    algorithm: str = "permutation",
     unit: str = "word",
     max_evaluations: int | None = None,
     seed: int = 0,
@@ -110,9 +113,9 @@ def scores(
     cosine of the empty sentence.
 
     Args:
-        algorithm: "partition" (the tree joins neighbouring words) or "permutation" (with `seed`).
+        algorithm: "permutation" (with `seed`) or "partition" (the tree joins neighbouring words).
         unit: "word" (players are words) or "token" (then `aggregate` makes word scores).
-        max_evaluations: re-encodings per sentence at most, 4 per word by default.
+        max_evaluations: re-encodings per sentence at most; see `shapley_values`.
 
     >>> from hardkuma.attribution.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})

@@ -1,20 +1,14 @@
-"""Small encoders made by hand, and the embedded MiniLM."""
+"""Small encoders made by hand."""
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
 import pytest
-import torch
 
-from hardkuma import HardKumaModel
 from hardkuma.attribution import SentenceEncoder
 from hardkuma.attribution.toy import toy_encoder, toy_transformer
 
-VOCABULARY = "the of in to is was rains rain ##y par ##is paris lon ##don london museum river open ##ed . , ! a b c".split()
+PIECES = "the of in to is was rains rain ##y par ##is paris lon ##don london museum river open ##ed . , ! a b c"
+VOCABULARY = PIECES.split()
 TEXTS = ["the museum opened in Paris .", "it rains", "London , the river , the museum of rainy Paris was opened !"]
 
 
@@ -27,9 +21,3 @@ def known() -> SentenceEncoder:
 @pytest.fixture
 def transformer() -> SentenceEncoder:
     return toy_transformer(VOCABULARY)
-
-
-@pytest.fixture(scope="session")
-def minilm() -> HardKumaModel:
-    torch.manual_seed(0)
-    return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
 from hardkuma import HardKumaModel
 from hardkuma.attribution import METHODS, SentenceEncoder, attention_dropout
-from hardkuma.attribution import attention_dropout as policy
-from hardkuma.attribution.attention_dropout import drop_lowest, embed_kept, number_to_drop
+from hardkuma.attribution.dropout_policy import drop_lowest, embed_kept, number_to_drop
 
 from .conftest import TEXTS
 
@@ -99,7 +100,7 @@ def test_number_to_drop() -> None:
 
 def test_worked_example(transformer: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """[CLS] a b c the museum [SEP], 7 tokens, with attention 9 4 1 5 2 3 0: by hand, k = 2 drops "b" and "the"."""
-    module = __import__("hardkuma.attribution.attention_dropout", fromlist=["received"])
+    module = importlib.import_module("hardkuma.attribution.dropout_policy")
     values = torch.tensor([[9.0, 4.0, 1.0, 5.0, 2.0, 3.0, 0.0]])
     monkeypatch.setattr(module, "received", lambda encoder, batch: values)
     ids = transformer.tokenizer("a b c the museum")["input_ids"]
@@ -119,18 +120,18 @@ def test_worked_example(transformer: SentenceEncoder, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("aggregation", ["naive", "rollout"])
 def test_policy_removes_the_least_attended(transformer: SentenceEncoder, aggregation: str) -> None:
-    for text, result in zip(TEXTS, policy(transformer, TEXTS, aggregation=aggregation, t=3), strict=True):
+    for text, result in zip(TEXTS, attention_dropout(transformer, TEXTS, aggregation=aggregation, t=3), strict=True):
         attentions = eager_attentions(transformer, text)
         values = naive_received(attentions) if aggregation == "naive" else naive_rollout(attentions, True)
         inner = range(1, len(values) - 1)
         expected = sorted(sorted(inner, key=lambda i: values[i])[: len(values) // 3])
         assert result.removed == expected
     with pytest.raises(ValueError, match="naive, rollout; got 'flow'"):
-        policy(transformer, TEXTS, aggregation="flow")
+        attention_dropout(transformer, TEXTS, aggregation="flow")
 
 
 def test_left_packed_sequences_can_be_embedded(transformer: SentenceEncoder) -> None:
-    kept = policy(transformer, ["a b c"], k=1, t=1)
+    kept = attention_dropout(transformer, ["a b c"], k=1, t=1)
     rest = " ".join(kept[0].text[s:e] for s, e in kept[0].offsets if e > s)
     torch.testing.assert_close(embed_kept(transformer, kept), transformer.encode([rest]), atol=1e-5, rtol=0)
 

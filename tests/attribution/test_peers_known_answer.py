@@ -119,11 +119,11 @@ def test_integrated_gradients_are_complete(transformer: SentenceEncoder) -> None
     pytest.importorskip("captum")
     batch = next(transformer.batches(transformer.tokenize(TEXTS)))
     gaps = []
-    for steps in (2, 200):
+    for steps in (1, 50):
         found = attribute(transformer, batch, steps)
         assert found.difference.abs().min() > 0.01
         gaps.append((found.values.sum(1) - found.difference).abs().max().item())
-    assert gaps[1] < 2e-3 < gaps[0]
+    assert gaps[1] < 1e-4 < 1e-3 < gaps[0]
 
 
 def test_integrated_gradients_by_hand(known: SentenceEncoder) -> None:
@@ -153,14 +153,14 @@ def test_integrated_gradients_count_passes_and_check_baselines(known: SentenceEn
 # ---- SHAP -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["shap", "shap_permutation"])
+@pytest.mark.parametrize("algorithm", ["partition", "permutation"])
 @pytest.mark.parametrize("unit", ["word", "token"])
-def test_shap_is_additive(transformer: SentenceEncoder, name: str, unit: str) -> None:
+def test_shap_is_additive(transformer: SentenceEncoder, algorithm: str, unit: str) -> None:
     """Values sum to f(all words) - f(no word)."""
     pytest.importorskip("shap")
     for text in ["the rainy museum in London", "Paris"]:
-        result = METHODS[name].scores(transformer, [text], [whitespace_words(text)], unit=unit)[0]
-        nothing = transformer.encode([""])[0]
+        options = {"unit": unit, "algorithm": algorithm}
+        result = METHODS["shap"].scores(transformer, [text], [whitespace_words(text)], **options)[0]
         whole = transformer.encode([text])[0]
         # Masked tokens keep their positions, so the last [SEP] is not where an empty text has it.
         tokens = transformer.tokenize([text])
@@ -193,7 +193,7 @@ def test_shap_of_an_additive_game_is_exact(algorithm: str) -> None:
 
 def test_permutation_shap_is_seeded(transformer: SentenceEncoder) -> None:
     pytest.importorskip("shap")
-    runs = [METHODS["shap_permutation"].scores(transformer, TEXTS[2:], seed=seed)[0].scores for seed in (0, 0, 1)]
+    runs = [METHODS["shap"].scores(transformer, TEXTS[2:], seed=seed)[0].scores for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
 
 

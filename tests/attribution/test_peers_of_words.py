@@ -114,9 +114,6 @@ def test_a_missing_package_is_one_clear_sentence(
     def absent(module: str) -> None:
         raise ImportError(f"No module named {module!r}")
 
-    monkeypatch.setattr(needs_module.importlib, "import_module", absent)
-    function = METHODS[name].function if False else None
-    monkeypatch.undo()
     function = METHODS[name].function
     monkeypatch.setattr(needs_module.importlib, "import_module", absent)
     with pytest.raises(ImportError, match=r"pip install 'hardkuma\[(benchmark|keywords)\]'"):

@@ -33,7 +33,7 @@ def metaspace() -> PreTrainedTokenizerFast:
 
 
 TOKENIZERS = {
-    "wordpiece": toy_tokenizer("the museum in par ##is open ##ed a b".split()),
+    "wordpiece": toy_tokenizer(["the", "museum", "in", "par", "##is", "open", "##ed", "a", "b"]),
     "bytes": byte_level(),
     "unigram": metaspace(),
 }
