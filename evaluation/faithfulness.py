@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..attribution.encoder import SentenceEncoder, Tokens
 from ..attribution.words import WordScores, check_choice, tokens_of_words
@@ -25,12 +27,16 @@ class Faithfulness:
         sufficiency: (texts, rates) cos(embedding, embedding of the selected words alone); higher is better.
         comprehensiveness: (texts, rates) 1 - cos(embedding, embedding without them); higher is better.
         token_rates: (texts, rates) the fraction of content tokens that these words are.
+        anchors: (texts, dim) embeddings of the texts.
+        rationales: (texts, rates, dim) embeddings of the selected words; zero for texts without words.
     """
 
     rates: list[float]
     sufficiency: np.ndarray
     comprehensiveness: np.ndarray
     token_rates: np.ndarray
+    anchors: Tensor
+    rationales: Tensor
 
     def areas(self, curve: np.ndarray) -> np.ndarray:
         """(texts,) area under each text's curve, divided by the range of rates: the mean height."""
@@ -87,17 +93,20 @@ def faithfulness(
     else:
         texts = [remove_words(results[i], words, alone) for i, words, alone in wanted]
         vectors = encoder.embed(encoder.tokenize(texts), None, progress, "faithfulness")
-    whole = normalize(encoder.embed(tokens))
-    cosines = (normalize(vectors) * whole[[i for i, _, _ in wanted]]).sum(-1).tolist()
-    found = dict(zip(wanted, cosines, strict=True))
+    whole = encoder.embed(tokens)
+    cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
+    place = {key: row for row, key in enumerate(wanted)}
     shape = (len(results), len(rates))
     sufficiency, comprehensiveness = np.full(shape, np.nan), np.full(shape, np.nan)
+    rationales = torch.zeros(*shape, whole.shape[-1])
     for i, row in enumerate(selections):
         for j, words in enumerate(row):
             if words:
-                sufficiency[i, j] = found[i, words, True]
-                comprehensiveness[i, j] = 1 - found[i, words, False]
-    return Faithfulness(rates, sufficiency, comprehensiveness, _token_rates(tokens, results, selections))
+                sufficiency[i, j] = cosines[place[i, words, True]]
+                comprehensiveness[i, j] = 1 - cosines[place[i, words, False]]
+                rationales[i, j] = vectors[place[i, words, True]]
+    token_rates = _token_rates(tokens, results, selections)
+    return Faithfulness(rates, sufficiency, comprehensiveness, token_rates, whole, rationales)
 
 
 def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...], alone: bool) -> list[bool]:
