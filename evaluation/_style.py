@@ -19,14 +19,15 @@ a { color: var(--accent); } nav a { margin-right: 1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 tbody tr:last-child > * { border-bottom: 0; }
-thead th { background: var(--card); vertical-align: bottom; white-space: normal; min-width: 4.2rem; font-weight: 600; }
+thead th { background: var(--card); vertical-align: bottom; white-space: normal; min-width: 4.2rem; max-width: 6rem;
+  font-weight: 600; overflow-wrap: anywhere; hyphens: auto; }
 th:first-child { position: sticky; left: 0; background: var(--page); text-align: left; font-weight: 400;
-  min-width: 8.5rem; max-width: 15rem; white-space: normal; }
+  min-width: 11rem; max-width: 15rem; white-space: normal; }
 thead th:first-child { background: var(--card); font-weight: 600; }
 tr.gates th, tr.gates td { font-weight: 600; } tr.reference > *, tr.encoder > * { color: var(--soft); font-style: italic; }
 td.best { box-shadow: inset 0 -2px var(--accent); }
 .spread { display: block; color: var(--soft); font-size: .75rem; font-weight: 400; font-style: normal; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
 figure { margin: 0; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink); }
 figure svg { width: 100%; height: auto; display: block; } figcaption { color: var(--soft); font-size: .875rem; }
 .key { list-style: none; padding: 0; margin: .5rem 0 1rem; display: grid; font-size: .875rem; gap: .1rem 1rem;

@@ -59,11 +59,32 @@ def scatter_plot(
     """Points of (x, y, short label, style) over a logarithmic x axis, as SVG."""
     figure, axes = _axes(x_label, y_label)
     axes.set_xscale("log")
-    for x, y, label, style in points:
+    for x, y, _, style in points:
         axes.scatter([x], [y], color=style["color"], s=60 if style["linewidth"] > 2 else 28, zorder=style["zorder"])
-        axes.annotate(label, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8, color=_INK)
     axes.margins(x=0.12, y=0.1)
+    figure.draw_without_rendering()  # fixes the scales, so that labels can be placed in pixels
+    taken = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in points]
+    for (x, y, label, _), here in zip(points, list(taken), strict=True):
+        shift = _free_place(here, taken)
+        axes.annotate(
+            label, (x, y), xytext=shift, textcoords="offset points", fontsize=9, color=_INK, ha="center", va="center"
+        )
     return _svg(figure, title)
+
+
+def _free_place(here: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[float, float]:
+    """Where around a point a label covers no point and no label; the offset in points, noted in `taken`."""
+    scale = 100 / 72  # pixels per point at matplotlib's resolution
+    ring = [(r * cos, r * sin) for r in (10, 18, 26) for cos, sin in _DIRECTIONS]
+    for dx, dy in ring:
+        place = (here[0] + dx * scale, here[1] + dy * scale)
+        if all(abs(place[0] - x) > 15 or abs(place[1] - y) > 13 for x, y in taken):
+            taken.append(place)
+            return dx, dy
+    return ring[0]
+
+
+_DIRECTIONS = ((0.8, 0.6), (0.8, -0.6), (-0.8, 0.6), (-0.8, -0.6), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
 def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label: str, title: str) -> str:

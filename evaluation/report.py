@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..attribution.needs import available
 from ._conll import TaggedSentence
 from ._style import STYLE
 from .plots import line_plot, scatter_plot, style_of
@@ -15,6 +16,7 @@ from .table import COLUMNS, LEGEND, cell, in_order
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SAME_SENTENCES = ("sufficiency", "comprehensiveness")  # measured on the same few sentences for every method
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -81,29 +83,37 @@ def _facts(results: Sequence[MethodResult]) -> str:
 
 def _table(results: Sequence[MethodResult]) -> str:
     shown = [column for column in COLUMNS if any(cell(result, column) for result in results)]
-    best = {
-        column.name: max((r.value(column.name) or 0.0 for r in results if r.kind != "reference"), default=0.0)
-        for column in shown
-    }
+    full = max(result.sentences for result in results)
+    best = {column.name: _best(results, column.name, full) for column in shown}
     head = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in shown)
     rows = []
     for result in results:
         cells = []
         for column in shown:
             value = result.value(column.name)
-            top = ' class="best"' if value is not None and value == best[column.name] else ""
+            fair = column.name in SAME_SENTENCES or result.sentences == full
+            top = ' class="best"' if value is not None and fair and value == best[column.name] else ""
             main, _, bounds = cell(result, column).partition(" [")
             spread = f' <span class="spread">{escape(bounds.rstrip("]").replace(", ", "–"))}</span>' if bounds else ""
             cells.append(f"<td{top}>{escape(main)}{spread}</td>")
-        title = escape(result.title)
+        fewer = f'<span class="spread">{result.sentences} sentences</span>' if result.sentences < full else ""
+        title = f"{escape(result.title)}{fewer}"
         rows.append(f'<tr class="{escape(result.kind)}"><th scope="row">{title}</th>{"".join(cells)}</tr>')
     heading = f'<thead><tr><th scope="col">method</th>{head}</tr></thead>'
     table = f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="results">{table}</div>'
 
 
+def _best(results: Sequence[MethodResult], name: str, full: int) -> float:
+    """The best value among methods that were measured on the same sentences; reference lines do not compete."""
+    rivals = [r for r in results if r.kind != "reference" and (name in SAME_SENTENCES or r.sentences == full)]
+    return max((r.value(name) or 0.0 for r in rivals), default=0.0)
+
+
 def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
     measured = [result for result in results if result.metrics]
+    if not available("matplotlib"):
+        return "<p>The plots need matplotlib: <code>pip install 'hardkuma[benchmark]'</code></p>"
     styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(measured)}
     recalls = [
         (r.curves["precision_recall"]["recall"], r.curves["precision_recall"]["precision"], styles[r.method])
@@ -162,7 +172,7 @@ def _examples(results: Sequence[MethodResult], sentences: Sequence[TaggedSentenc
                 rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[place]), result.kind))
         opened = " open" if place == 0 else ""
         blocks.append(f"<details{opened}><summary>{escape(sentence.text)}</summary><dl>{''.join(rows)}</dl></details>")
-    explained = "Darker is more important within the sentence; underlined words are its top fifth."
+    explained = "The stronger the shade, the more important within the sentence; underlined words are its top fifth."
     return f'<h3>The same sentences, side by side</h3><p class="small">{explained}</p>{"".join(blocks)}'
 
 

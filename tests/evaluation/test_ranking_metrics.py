@@ -25,7 +25,7 @@ def split(corpus: list) -> tuple[list[list[int]], list[list[float]]]:
     return [[label for label, _ in row] for row in corpus], [[score / 5 for _, score in row] for row in corpus]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(corpora, st.integers(0, 10_000))
 def test_against_scikit_learn_with_sentence_weights(corpus: list, seed: int) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
