@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,10 +40,12 @@ def line_plot(
     y_range: tuple[float, float] | None = None,
     log: bool = False,
 ) -> str:
-    """Lines of (x, y, style) as SVG."""
-    figure, axes = _axes(x_label, y_label)
+    """Lines of (x, y, style) as SVG; those with a `label` in their style are named below the plot."""
+    named = sum("label" in style for _, _, style in lines)
+    figure, axes = _axes(x_label, y_label, _HEIGHT + _legend_height(named))
     for x, y, style in lines:
         axes.plot(x, y, **style)
+    _legend(figure, named)
     if log:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -89,15 +92,26 @@ _DIRECTIONS = ((0.8, 0.6), (0.8, -0.6), (-0.8, 0.6), (-0.8, -0.6), (0, 1), (0, -
 
 def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label: str, title: str) -> str:
     """Horizontal bars, one colour per name, grouped; as SVG. NaN leaves a gap."""
-    figure, axes = _axes(x_label, "", height=1.0 + 0.22 * len(groups) * max(1, len(bars)))
+    height = 1.0 + 0.14 * len(groups) * (len(bars) + 1) + _legend_height(len(bars))
+    figure, axes = _axes(x_label, "", height)
     thick = 0.8 / max(1, len(bars))
-    for place, (_name, values) in enumerate(bars.items()):
+    for place, (name, values) in enumerate(bars.items()):
         heights = [i + place * thick for i in range(len(groups))]
-        axes.barh(heights, values, height=thick * 0.92, color=COLORS[place % len(COLORS)], zorder=2)
+        axes.barh(heights, values, height=thick * 0.92, color=COLORS[place % len(COLORS)], zorder=2, label=name)
+    _legend(figure, len(bars))
     axes.set_yticks([i + 0.4 - thick / 2 for i in range(len(groups))], list(groups))
     axes.invert_yaxis()
     axes.axvline(0, color=_INK, linewidth=0.8)
     return _svg(figure, title)
+
+
+def _legend_height(names: int) -> float:
+    return 0.19 * math.ceil(names / 2)
+
+
+def _legend(figure: Any, names: int) -> None:
+    if names:
+        figure.legend(loc="outside lower center", ncols=2, labelcolor=_INK, frameon=False, fontsize=8.5)
 
 
 def _axes(x_label: str, y_label: str, height: float = _HEIGHT) -> tuple[Any, Any]:

@@ -28,16 +28,23 @@ SENTENCES = [
 PIECES = "the of in was met a b ana paris london new york rain ##y museum river open ##ed no names script < > / & ,"
 
 
+def make_encoder() -> SentenceEncoder:
+    return toy_transformer(PIECES.split())
+
+
+def write_conll(path: Path) -> Path:
+    path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in s) for s in SENTENCES), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def encoder() -> SentenceEncoder:
-    return toy_transformer(PIECES.split())
+    return make_encoder()
 
 
 @pytest.fixture
 def conll(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.conll"
-    path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in s) for s in SENTENCES), encoding="utf-8")
-    return path
+    return write_conll(tmp_path / "toy.conll")
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from hardkuma.attribution import SentenceEncoder
 from hardkuma.evaluation.benchmark import run_benchmark
 from hardkuma.evaluation.plots import bar_plot, line_plot, scatter_plot, style_of
 from hardkuma.evaluation.report import report_html
 
+from .conftest import SCRIPT, make_encoder, write_conll
+
 pytest.importorskip("matplotlib")
-HOSTILE = "<script>document.title='broken'</script>"
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
@@ -24,12 +25,13 @@ FLAGS = (
 )
 
 
-@pytest.fixture
-def report(conll: Path, tmp_path: Path, encoder: SentenceEncoder) -> Path:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
     options = {"bootstrap": 5, "expensive_sample": 5, "faithfulness_sample": 2, "examples": 5}
-    command = f"hardkuma benchmark --data {HOSTILE}"
-    methods = ["random", "norm", "capitals"]
-    return run_benchmark(conll, methods, 5, output=tmp_path / "out", encoder=encoder, command=command, **options).report
+    command = f"hardkuma benchmark --data {SCRIPT}"
+    data, methods = write_conll(folder / "toy.conll"), ["random", "norm", "capitals"]
+    return run_benchmark(data, methods, 5, output=folder / "out", encoder=make_encoder(), command=command, **options).report
 
 
 class Collector(HTMLParser):
@@ -61,7 +63,7 @@ def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
     links = [value for name, value in parsed.attributes if name in ("href", "src", "xlink:href")]
     assert links and all(link.startswith("#") for link in links)
     assert "@import" not in page and not re.search(r"url\((?!#)", page)
-    assert HOSTILE in "".join(parsed.text)
+    assert SCRIPT in "".join(parsed.text)
     assert parsed.tags.count("svg") == 4 and parsed.tags.count("details") == 4
     # Ids are unique over all plots.
     ids = [value for name, value in parsed.attributes if name == "id"]
@@ -74,14 +76,15 @@ def test_every_field_is_escaped(report: Path) -> None:
 
     results = load_results(report.parent)
     for result in results:
-        result.title = result.corpus = f"{result.method}{HOSTILE}\"'><img src=x onerror=alert(1)>"
-        result.versions = {HOSTILE: HOSTILE}
-        result.kind = f'"><b>{HOSTILE}'
-    sentence = join_words([HOSTILE, '"quoted"'], [f"B-{HOSTILE}", "O"])
+        result.title = f"{result.method}{SCRIPT}\"'><img src=x onerror=alert(1)>"
+        result.corpus = f"\"'><img src=x onerror=alert(1)>{SCRIPT}"
+        result.versions = {SCRIPT: SCRIPT}
+        result.kind = f'"><b>{SCRIPT}'
+    sentence = join_words([SCRIPT, '"quoted"'], [f"B-{SCRIPT}", "O"])
     examples = {result.corpus: [sentence] for result in results}
     for result in results:
         result.examples = [{"scores": [1.0, 0.0], "selected": None}]
-    parsed = parse(report_html(results, examples, HOSTILE, [HOSTILE]))
+    parsed = parse(report_html(results, examples, SCRIPT, [SCRIPT]))
     assert {"script", "img"}.isdisjoint(parsed.tags)
     assert not [name for name, _ in parsed.attributes if name == "onerror"]
 
@@ -102,7 +105,7 @@ def test_in_a_browser_a_script_in_the_corpus_is_text(report: Path, tmp_path: Pat
     # Escaping alone must do, without the policy that would block scripts anyway.
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
     witness = tmp_path / "witness.html"
-    witness.write_text(page.replace("</body>", f"{HOSTILE}</body>"), encoding="utf-8")
+    witness.write_text(page.replace("</body>", f"{SCRIPT}</body>"), encoding="utf-8")
     plain = tmp_path / "plain.html"
     plain.write_text(page, encoding="utf-8")
     assert "<title>broken</title>" in dump(witness, tmp_path / "a")  # a script that is not escaped does run here
@@ -113,20 +116,22 @@ def test_in_a_browser_a_script_in_the_corpus_is_text(report: Path, tmp_path: Pat
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the report is not tried in a browser")
 def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
-    """At 390 pixels nothing but the table's own scroll area is wider than the page."""
-    probe = (
-        "<script>addEventListener('load', () => { document.title = 'wide ' + Math.max(0, "
-        "document.documentElement.scrollWidth - innerWidth); })</script></body>"
-    )
+    """In a frame of 390 pixels nothing but the table's own scroll area is wider than the page."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report.read_text(encoding="utf-8"))
+    wide = page.replace("<main>", '<main><div style="width:2000px">too wide</div>')
+    measure = "const e = document.querySelector('iframe').contentDocument.documentElement; "
+    measure += "document.title = e.scrollWidth > e.clientWidth ? 'too wide' : 'fits'"
     framed = tmp_path / "framed.html"
-    framed.write_text(page.replace("</body>", probe), encoding="utf-8")
-    assert "<title>wide 0</title>" in dump(framed, tmp_path / "c", "--window-size=500,900")
+    for width, content, expected in ((390, page, "fits"), (1200, page, "fits"), (390, wide, "too wide")):
+        frame = f'<iframe style="border:0;width:{width}px;height:900px" srcdoc="{escape(content)}"></iframe>'
+        script = f'<script>addEventListener("load", () => {{ {measure} }})</script>'
+        framed.write_text(f"<body>{frame}{script}", encoding="utf-8")
+        assert f"<title>{expected}</title>" in dump(framed, tmp_path / f"{width}{expected}"), width
 
 
-def dump(page: Path, profile: Path, *flags: str) -> str:
+def dump(page: Path, profile: Path) -> str:
     """The page's document after it has loaded."""
-    command = [CHROMIUM, *FLAGS.split(), *flags, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
