@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers.utils import cached_file, logging
 
 from ..attention_hardkuma import AttentionTap, run_encoder
-from ..encoders_hardkuma import EncoderParts, Projection, load_encoder, position_limit, special_token_ids
+from ..configuration_hardkuma import HardKumaConfig
+from ..encoders_hardkuma import (
+    EncoderParts,
+    Projection,
+    load_encoder,
+    position_limit,
+    resolve_encoder,
+    special_token_ids,
+)
 from ..modeling_hardkuma import HardKumaModel
 from ..pooling_hardkuma import normalize, pool
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
@@ -143,8 +152,7 @@ class SentenceEncoder:
     @classmethod
     def load(cls, name_or_path: str | Path, **options: Any) -> SentenceEncoder:
         """A HardKuma checkpoint, a sentence-transformers folder, a transformers folder or a Hub id."""
-        config = Path(name_or_path) / "config.json"
-        if config.is_file() and '"hardkuma"' in config.read_text(encoding="utf-8"):
+        if _model_type(name_or_path) == HardKumaConfig.model_type:
             return cls.from_model(HardKumaModel.from_pretrained(name_or_path), **options)
         return cls.from_parts(load_encoder(name_or_path), **options)
 
@@ -304,6 +312,15 @@ def tracker(total: int, progress: bool, label: str) -> Iterator[Any]:
 
     with tqdm(total=total, desc=label or None, disable=not progress, leave=False) as bar:
         yield bar
+
+
+def _model_type(name_or_path: str | Path) -> str | None:
+    """What the checkpoint's config.json says it is; None where there is none (other errors are for the loader)."""
+    try:
+        found = cached_file(resolve_encoder(name_or_path), "config.json", _raise_exceptions_for_missing_entries=False)
+        return None if found is None else json.loads(Path(found).read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError):
+        return None
 
 
 def _max_length(length: int | None, tokenizer: PreTrainedTokenizerBase, config: Any) -> int | None:

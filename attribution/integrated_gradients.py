@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, TokenBatch, score_tokens
@@ -40,8 +41,9 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, base
     token = getattr(encoder.tokenizer, f"{baseline}_token_id")
     if token is None:
         raise ValueError(f"this tokenizer has no {baseline} token; use another baseline: {', '.join(BASELINES)}.")
-    with torch.no_grad():
+    with torch.no_grad(), _called_embedding(encoder) as called:
         target = _similarity_target(encoder, batch)
+    with torch.no_grad():
         empty = torch.where(batch.content, token, batch.ids)
         difference = _similarity(encoder, batch.ids, batch.mask, batch.types, target) - _similarity(
             encoder, empty, batch.mask, batch.types, target
@@ -51,8 +53,7 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, base
     def function(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
         return _similarity(encoder, ids, mask, types, target)
 
-    layer = encoder.encoder.get_input_embeddings()
-    values = captum.LayerIntegratedGradients(function, layer).attribute(
+    values = captum.LayerIntegratedGradients(function, called[0]).attribute(
         batch.ids,
         baselines=empty,
         additional_forward_args=extra,
@@ -61,6 +62,21 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, base
     )
     encoder.passes.backward += steps * len(batch.ids)
     return Attributions(values.detach().sum(-1) * batch.content, difference)
+
+
+@contextlib.contextmanager
+def _called_embedding(encoder: SentenceEncoder) -> Iterator[list[nn.Module]]:
+    """The input embedding that the encoder really calls inside the block: some (T5) name one module and call another
+    that shares its weight."""
+    weight = encoder.encoder.get_input_embeddings().weight
+    called: list[nn.Module] = []
+    alike = [m for m in encoder.encoder.modules() if isinstance(m, nn.Embedding) and m.weight is weight]
+    hooks = [module.register_forward_hook(lambda module, *_: called.append(module)) for module in alike]
+    try:
+        yield called
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _similarity_target(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
@@ -91,7 +107,7 @@ def scores(
 
     >>> from hardkuma.attribution.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0]  # doctest: +SKIP
+    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0]
     'Paris'
     """
     if steps < 1:

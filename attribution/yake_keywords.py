@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from .counts import fold
 from .encoder import SentenceEncoder, tracker
 from .needs import require
-from .words import Span, WordScores, fill_missing, text_words
+from .words import Span, WordScores, text_words
+
+NO_CANDIDATE = -10.0  # below the -log of any score that YAKE gives
 
 
 def scores(
@@ -21,11 +23,11 @@ def scores(
 ) -> list[WordScores]:
     """-log of YAKE's score (which is lower for better keywords) of each word as a one-word keyphrase.
 
-    YAKE leaves out stop words, numbers and punctuation: they carry the lowest score of their sentence. Needs the extra
-    `keywords`.
+    YAKE leaves out stop words, numbers and punctuation: they score -10, below every other word. Note that it looks at
+    capital letters. Needs the extra `keywords`.
 
-    >>> scores(None, ["the museum of the city"])[0].ranked()[0][0]  # doctest: +SKIP
-    'museum'
+    >>> [word for word, _ in scores(None, ["the museum of London"])[0].ranked()]
+    ['London', 'museum', 'the', 'of']
     """
     yake = require("yake", "keywords")
     spans, results = text_words(texts, words), []
@@ -33,6 +35,7 @@ def scores(
         for text, row in zip(texts, spans, strict=True):
             extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(row)))
             found = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
-            results.append(fill_missing(text, row, [found.get(fold(text[start:end])) for start, end in row]))
+            values = [found.get(fold(text[start:end]), NO_CANDIDATE) for start, end in row]
+            results.append(WordScores(text, row, values))
             bar.update(1)
     return results

@@ -17,6 +17,7 @@ from typing import Any
 
 from transformers.utils import logging
 
+from .. import __version__
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, Method, find_method
 from ..attribution.words import WordScores
@@ -223,6 +224,7 @@ def _run_or_load(
         "options": dict(method.options),
         "corpus": corpus.digest,
         "encoders": contender.prints,
+        "hardkuma": __version__,  # another version may compute another number
     }
     known = load_result(result_path(folder, corpus.name, method.name), settings) if resume else None
     if known is not None:
