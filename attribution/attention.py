@@ -42,7 +42,14 @@ def layer_attentions(encoder: SentenceEncoder, batch: TokenBatch) -> tuple[Tenso
 
 @torch.no_grad()
 def received(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
-    """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives."""
+    """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives.
+
+    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> received(encoder, batch).sum().round().item()  # 2 layers x 4 heads x 4 tokens
+    32.0
+    """
     attention, heads = layer_attentions(encoder, batch)
     return attention.sum((0, 2)) * heads
 

@@ -111,7 +111,11 @@ def fold(word: str) -> str:
 def score_words(
     texts: Sequence[str], words: Sequence[Sequence[Span]] | None, value: Callable[[str], float]
 ) -> list[WordScores]:
-    """Word scores of a function of the word alone."""
+    """Word scores of a function of the word alone.
+
+    >>> score_words(["in Paris"], None, len)[0].scores
+    [2.0, 5.0]
+    """
     return [
         WordScores(text, spans, [float(value(text[start:end])) for start, end in spans])
         for text, spans in zip(texts, text_words(texts, words), strict=True)

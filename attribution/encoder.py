@@ -299,7 +299,11 @@ def score_tokens(
 
 
 def attendable(mask: Tensor) -> Tensor:
-    """The mask as integers; a row without any token sees its first position (softmax of nothing is NaN)."""
+    """The mask as integers; a row without any token sees its first position (softmax of nothing is NaN).
+
+    >>> attendable(torch.tensor([[False, False], [False, True]])).tolist()
+    [[1, 0], [0, 1]]
+    """
     first = torch.zeros_like(mask, dtype=torch.bool)
     first[:, 0] = True
     return (mask.bool() | (first & ~mask.bool().any(-1, keepdim=True))).long()

@@ -35,6 +35,12 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, base
 
     f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], [MASK] or
     [UNK], special tokens stay, and everything is attended to.
+
+    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> found = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"]))), steps=50)
+    >>> torch.allclose(found.values.sum(1), found.difference, atol=1e-3)
+    True
     """
     check_choice("baseline", baseline, BASELINES)
     captum = require("captum.attr", "benchmark")

@@ -19,6 +19,12 @@ def rolled(encoder: SentenceEncoder, batch: TokenBatch, layers: str = "last", re
     With A_l averaged over heads and B_l = (A_l + I) / 2 for the residual connection, R_l = B_l R_{l-1}, R_0 = I;
     the score of i is the sum over queries of R_{L, q i} ("last"), or of every R_l ("all", as in Attention-Driven
     Dropout).
+
+    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> rolled(encoder, batch).sum().round().item()  # every token's state traces back to 1 in all
+    4.0
     """
     check_choice("layers", layers, ("last", "all"))
     attention, _ = layer_attentions(encoder, batch)

@@ -23,6 +23,12 @@ def similarity_of_subsets(
     """The game: (coalitions, players) of 0/1 -> (coalitions,) cosine of the re-encoded remainder to the sentence.
 
     Tokens of no player (punctuation outside of words) stay.
+
+    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
+    >>> game = similarity_of_subsets(encoder, encoder.tokenize(["in Paris"])[0], [[0], [1]])
+    >>> game(np.array([[1, 1], [0, 1], [1, 0], [0, 0]])).round(2).tolist()
+    [1.0, 0.99, 0.11, 0.0]
     """
     whole = normalize(encoder.embed([item]))[0]
 

@@ -41,6 +41,13 @@ def read_conll(path: str | Path) -> Iterator[TaggedSentence]:
     """Sentences of a file with one word per line, its tag in the last column, and empty lines between sentences.
 
     Columns are separated by tabs if the line has any, else by white space. -DOCSTART- lines are left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "x.conll"
+    ...     _ = path.write_text("In O\\nRome B-LOC\\n\\nok O\\n")
+    ...     [sentence.text for sentence in read_conll(path)]
+    ['In Rome', 'ok']
     """
     forms: list[str] = []
     tags: list[str] = []

@@ -74,6 +74,12 @@ def correlate(
         sample: sentences per corpus. Counts for information gain come from the whole corpus.
         minimum: words that a tag needs to be listed.
         draws: of the bootstrap.
+
+    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> encoder = toy_encoder({"the": [0.1], "museum": [2.0], "zymurgy": [3.0]})
+    >>> corpus = Corpus("toy", [TaggedSentence("the zymurgy museum", [(0, 3), (4, 11), (12, 18)], ["DET", "NOUN", "NOUN"])])
+    >>> correlate({"encoder": encoder}, [corpus], ["norm"], draws=0)[0].pooled.value  # rarer words, longer vectors
+    1.0
     """
     rows: list[Correlation] = []
     with tracker(len(models) * len(corpora) * len(methods), progress, "informativeness") as bar:

@@ -31,6 +31,11 @@ def label_metrics(
 
     Spans come from the top words at the gold rate. Runs that decide by themselves (gates, capitals) have their own
     decisions measured as well: `f1_own`, `span_f1_exact_own`, `span_f1_overlap_own` and `selection_rate`.
+
+    >>> sentences = [TaggedSentence("in Rome", [(0, 2), (3, 7)], ["O", "B-LOC"])]
+    >>> run = [WordScores("in Rome", [(0, 2), (3, 7)], [0.1, 0.9])]
+    >>> label_metrics(sentences, [run], samples=10)["average_precision"]
+    Interval(value=1.0, low=1.0, high=1.0)
     """
     labels, tags = labels_of(sentences), [sentence.tags for sentence in sentences]
     gold = [gold_spans(row) for row in tags]

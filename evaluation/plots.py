@@ -40,7 +40,11 @@ def line_plot(
     y_range: tuple[float, float] | None = None,
     log: bool = False,
 ) -> str:
-    """Lines of (x, y, style) as SVG; those with a `label` in their style are named below the plot."""
+    """Lines of (x, y, style) as SVG; those with a `label` in their style are named below the plot.
+
+    >>> line_plot([([0, 1], [0, 1], style_of(0))], "recall", "precision", "a plot")[:30]
+    '<svg role="img" aria-label="a '
+    """
     named = sum("label" in style for _, _, style in lines)
     figure, axes = _axes(x_label, y_label, _HEIGHT + _legend_height(named))
     for x, y, style in lines:

@@ -133,7 +133,11 @@ def f1_of_selection(labels: Sequence[Sequence[int]], selected: Sequence[Sequence
 
 
 def f1_from_counts(counts: np.ndarray) -> float:
-    """2 hits / (selected + true); NaN where both are none."""
+    """2 hits / (selected + true); NaN where both are none.
+
+    >>> f1_from_counts(np.array([1, 2, 2]))
+    0.5
+    """
     hits, chosen, truth = counts
     return float(2 * hits / (chosen + truth)) if chosen + truth else float("nan")
 

@@ -13,7 +13,7 @@ import hardkuma.attribution
 import hardkuma.evaluation as package
 
 MODULES = [name for _, name, _ in pkgutil.iter_modules(package.__path__)]
-NEEDS = {"metrics": "evaluate"}
+NEEDS = {"metrics": "evaluate", "plots": "matplotlib", "informativeness": "wordfreq"}
 
 
 @pytest.mark.parametrize("name", MODULES)
