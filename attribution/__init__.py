@@ -1,0 +1,37 @@
+"""The peers: every way to say which words of a sentence matter, under one signature.
+
+    scores(encoder, texts, words=None, ...) -> list[WordScores]
+
+>>> from hardkuma.attribution import METHODS
+>>> METHODS["capitals"].scores(None, ["we met Ana"])[0].scores
+[0.0, 0.0, 1.0]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "METHODS": "registry",
+    "Method": "registry",
+    "find_method": "registry",
+    "SentenceEncoder": "encoder",
+    "WordCounts": "counts",
+    "WordScores": "words",
+    "KeptTokens": "dropout_policy",
+    "attention_dropout": "dropout_policy",
+    "text_words": "words",
+    "whitespace_words": "words",
+}
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
+    return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

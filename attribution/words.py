@@ -1,0 +1,159 @@
+"""Word scores, and the way from sub-word tokens to words: by character offsets, for any fast tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..surface_hardkuma import find_words
+
+Span = tuple[int, int]
+
+AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
+    "max": max,
+    "sum": sum,
+    "mean": lambda values: sum(values) / len(values),
+}
+
+
+@dataclass
+class WordScores:
+    """One score per word of a text; higher = more important.
+
+    Attributes:
+        text: the text as it was given.
+        words: (start, end) character offsets, in order.
+        scores: one per word.
+        selected: one per word, for methods that decide by themselves (gates, capitals); None for the others.
+        missing: indices of words without any token (cut off by the length limit, or characters that the tokenizer
+            drops). They carry the lowest score of their sentence.
+
+    >>> WordScores("Ada met Bob", [(0, 3), (4, 7), (8, 11)], [0.9, 0.1, 0.8]).ranked()
+    [('Ada', 0.9), ('Bob', 0.8), ('met', 0.1)]
+    """
+
+    text: str
+    words: list[Span]
+    scores: list[float]
+    selected: list[bool] | None = None
+    missing: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, values in (("scores", self.scores), ("selected", self.selected)):
+            if values is not None and len(values) != len(self.words):
+                raise ValueError(f"{len(values)} {name} for {len(self.words)} words; give one per word.")
+
+    def ranked(self) -> list[tuple[str, float]]:
+        """Words with their scores, most important first; ties in reading order."""
+        pairs = [(self.text[start:end], score) for (start, end), score in zip(self.words, self.scores, strict=True)]
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def text_words(texts: Sequence[str], words: Sequence[Sequence[Span]] | None = None) -> list[list[Span]]:
+    """The word offsets of each text: those given (checked), or the words that `find_words` sees.
+
+    >>> text_words(["Hi, Bob!"]), text_words(["Hi , Bob"], [[(0, 2), (3, 4), (5, 8)]])
+    ([[(0, 2), (4, 7)]], [[(0, 2), (3, 4), (5, 8)]])
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"texts must be a list of texts, got the single text {texts[:40]!r}; put it in a list.")
+    if words is None:
+        return [find_words(text) for text in texts]
+    if len(words) != len(texts):
+        raise ValueError(f"word offsets for {len(words)} texts, but {len(texts)} texts; give one list per text.")
+    for text, spans in zip(texts, words, strict=True):
+        end_before = 0
+        for start, end in spans:
+            if not end_before <= start < end <= len(text):
+                raise ValueError(
+                    f"word offset ({start}, {end}) does not follow {end_before} inside a text of {len(text)} characters; "
+                    "give non-empty, non-overlapping (start, end) pairs in reading order."
+                )
+            end_before = end
+    return [[(int(start), int(end)) for start, end in spans] for spans in words]
+
+
+def whitespace_words(text: str) -> list[Span]:
+    """Character offsets of the words between white space, as in a CoNLL line joined by spaces.
+
+    >>> whitespace_words("U.S. , ok")
+    [(0, 4), (5, 6), (7, 9)]
+    """
+    spans, start = [], None
+    for i, character in enumerate(text):
+        if character.isspace():
+            if start is not None:
+                spans.append((start, i))
+            start = None
+        elif start is None:
+            start = i
+    return spans if start is None else [*spans, (start, len(text))]
+
+
+def tokens_of_words(text: str, offsets: Sequence[Span], content: Sequence[bool], words: Sequence[Span]) -> list[list[int]]:
+    """Indices of the content tokens that overlap each word. A token over two words belongs to both.
+
+    >>> tokens_of_words("Hi Bobby", [(0, 0), (0, 2), (2, 6), (6, 8)], [False, True, True, True], [(0, 2), (3, 8)])
+    [[1], [2, 3]]
+    """
+    found: list[list[int]] = [[] for _ in words]
+    first = 0
+    for index, (start, end) in enumerate(offsets):
+        if not content[index]:
+            continue
+        while start < end and text[start].isspace():  # byte-level tokenizers put the space inside the token
+            start += 1
+        if start >= end:
+            continue
+        while first < len(words) and words[first][1] <= start:
+            first += 1
+        word = first
+        while word < len(words) and words[word][0] < end:
+            found[word].append(index)
+            word += 1
+    return found
+
+
+def aggregate(
+    text: str,
+    words: Sequence[Span],
+    members: Sequence[Sequence[int]],
+    token_scores: Sequence[float],
+    how: str = "max",
+    selected: Sequence[bool] | None = None,
+) -> WordScores:
+    """Word scores from token scores. A word is selected if any of its tokens is.
+
+    Args:
+        members: token indices of each word, from `tokens_of_words`.
+        how: "max", "sum" or "mean" over a word's tokens.
+
+    >>> aggregate("Hi Bobby", [(0, 2), (3, 8)], [[1], [2, 3]], [0.0, 1.0, 2.0, 5.0], "sum").scores
+    [1.0, 7.0]
+    """
+    check_choice("aggregate", how, AGGREGATES)
+    combine = AGGREGATES[how]
+    values = [float(combine([float(token_scores[i]) for i in tokens])) if tokens else None for tokens in members]
+    decided = None if selected is None else [any(bool(selected[i]) for i in tokens) for tokens in members]
+    return fill_missing(text, words, values, decided)
+
+
+def fill_missing(
+    text: str, words: Sequence[Span], values: Sequence[float | None], selected: list[bool] | None = None
+) -> WordScores:
+    """Word scores in which None (no token, not a candidate) becomes the lowest score of the sentence.
+
+    >>> fill_missing("a b", [(0, 1), (2, 3)], [0.5, None]).scores
+    [0.5, 0.5]
+    """
+    lowest = min((value for value in values if value is not None), default=0.0)
+    missing = tuple(i for i, value in enumerate(values) if value is None)
+    return WordScores(text, list(words), [lowest if v is None else float(v) for v in values], selected, missing)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise an error that names the value and the choices."""
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

@@ -1,0 +1,35 @@
+"""Honest numbers: metrics with and without labels, the benchmark, its report, cost, and word weights against information.
+
+>>> from hardkuma.evaluation import METRICS
+>>> METRICS["average_precision"].compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
+{'average_precision': 1.0}
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "METRICS": "metrics",
+    "WordMetric": "metrics",
+    "as_evaluate": "metrics",
+    "Benchmark": "benchmark",
+    "MethodResult": "results",
+    "run_benchmark": "benchmark",
+    "markdown_table": "table",
+    "write_report": "report",
+    "measure_cost": "cost",
+    "correlate": "informativeness",
+}
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
+    return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,355 @@
+"""The benchmark: every method on the same sentences, at equal selection rate, in one command.
+
+    hardkuma benchmark --data DIR --model CHECKPOINT --output runs/benchmark
+
+or `python -m hardkuma.evaluation.benchmark --data DIR`. It can be stopped and started again: a method that is done with
+the same settings is not run twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from .. import __version__
+from ..attribution.encoder import SentenceEncoder, tracker
+from ..attribution.registry import METHODS, Method, find_method
+from ..attribution.words import WordScores
+from ..encoders_hardkuma import fingerprint
+from ._conll import TaggedSentence
+from .data import Corpus, find_corpora, slug, texts_of
+from .faithfulness import RATES
+from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
+from .results import MethodResult, as_json, load_result, result_path, save_result, versions, write_whole
+from .table import markdown_report
+
+logger = logging.get_logger(__name__)
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the numbers depend on besides method, corpus and encoder.
+
+    Attributes:
+        sample: sentences per corpus for methods of at most one pass per sentence.
+        expensive_sample: sentences for the others; the first of the same sample.
+        faithfulness_sample: sentences that sufficiency and comprehensiveness are measured on; the first ones too.
+        seeds: of methods that need one (expensive ones use the first alone).
+        rates, removal: see `faithfulness`.
+        bootstrap: draws for the intervals.
+        sample_seed: which sentences are drawn.
+        examples: sentences shown in the report.
+    """
+
+    sample: int = 800
+    expensive_sample: int = 100
+    faithfulness_sample: int = 50
+    seeds: tuple[int, ...] = (0, 1, 2)
+    rates: tuple[float, ...] = RATES
+    removal: str = "mask"
+    bootstrap: int = 1000
+    sample_seed: int = 0
+    examples: int = 6
+
+    def __post_init__(self) -> None:
+        for name in ("sample", "expensive_sample", "faithfulness_sample"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1 sentence, got {getattr(self, name)}.")
+        if not self.seeds:
+            raise ValueError("seeds must name at least one seed, got none; use (0,).")
+
+
+@dataclass
+class Benchmark:
+    """What a run made: results, and where they are."""
+
+    results: list[MethodResult]
+    folder: Path
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "benchmark.md"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+
+@dataclass
+class _Contender:
+    """A method with the encoders that it runs on: one, or several checkpoints of one recipe."""
+
+    method: Method
+    encoders: list[SentenceEncoder]
+    prints: list[str]
+
+
+def run_benchmark(
+    data: str | Path | Sequence[str | Path],
+    methods: Sequence[str] | None = None,
+    sample: int = 800,
+    seeds: Sequence[int] = (0, 1, 2),
+    output: str | Path = "runs/benchmark",
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    models: Mapping[str, Sequence[Any]] | Sequence[Any] = (),
+    corpora: Sequence[str] | None = None,
+    resume: bool = True,
+    progress: bool = False,
+    command: str | None = None,
+    **settings: Any,
+) -> Benchmark:
+    """Run methods on corpora; write a JSON file each, a Markdown table and an HTML report.
+
+    Args:
+        data: a folder with wnut17 and wikigold, or CoNLL files.
+        methods: names from `METHODS`; all that are installed by default.
+        sample, seeds, settings: see `Settings`.
+        output: folder for results.
+        encoder: for the peers: a name, a folder or a SentenceEncoder; the first model's, or MiniLM, by default.
+        models: HardKuma checkpoints (folders, models or SentenceEncoders); several count as seeds of one recipe.
+            {name: checkpoints} compares recipes.
+        corpora: names to keep, of those found in `data`.
+        resume: skip what was done with the same settings.
+        command: the command to write into results.
+
+    >>> import tempfile
+    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "x.conll"
+    ...     _ = path.write_text("in O\\nRome B-LOC\\n")
+    ...     done = run_benchmark(path, ["capitals"], output=folder, encoder=toy_transformer(["in", "rome"]), bootstrap=0)
+    >>> done.results[1].value("average_precision")
+    1.0
+    """
+    config = Settings(sample=sample, seeds=tuple(seeds), **settings)
+    found = find_corpora(data, corpora)
+    folder = Path(output)
+    groups = {name: [_load(one) for one in many] for name, many in _grouped(models).items()}
+    peers = _peer_encoder(encoder, groups)
+    contenders, notes = _contenders(methods, peers, groups)
+    command = command or _call(data, methods, output, models, config)
+    results: list[MethodResult] = []
+    with tracker(len(found) * (len(contenders) + 1), progress, "benchmark") as bar:
+        for corpus in found:
+            results.append(_encoder_alone(corpus, peers, config, command))
+            bar.update(1)
+            for contender in contenders:
+                bar.set_postfix_str(f"{corpus.name}: {contender.method.name}")
+                results.append(_run_or_load(folder, corpus, contender, config, command, resume))
+                bar.update(1)
+    shown = {corpus.name: _example_sentences(corpus, config) for corpus in found}
+    benchmark = Benchmark(results, folder, notes)
+    write_whole(benchmark.table, markdown_report(results, command, notes))
+    from .report import write_report
+
+    write_report(benchmark.report, results, shown, command, notes)
+    return benchmark
+
+
+# ---- what to run ----------------------------------------------------------------------------------------------------
+
+
+def _grouped(models: Mapping[str, Sequence[Any]] | Sequence[Any]) -> dict[str, list[Any]]:
+    if isinstance(models, Mapping):
+        return {name: list(many) for name, many in models.items()}
+    if isinstance(models, (str, Path)):
+        models = [models]
+    return {"": list(models)} if len(models) else {}
+
+
+def _load(source: Any) -> SentenceEncoder:
+    if isinstance(source, SentenceEncoder):
+        loaded = source
+    elif isinstance(source, (str, Path)):
+        loaded = SentenceEncoder.load(source)
+    else:
+        loaded = SentenceEncoder.from_model(source)
+    if loaded.model is None:
+        raise ValueError(f"{source} is an encoder without gates; give a HardKuma checkpoint, or pass it as encoder=.")
+    return loaded
+
+
+def _peer_encoder(
+    encoder: str | Path | SentenceEncoder | None, groups: Mapping[str, list[SentenceEncoder]]
+) -> SentenceEncoder:
+    if isinstance(encoder, SentenceEncoder):
+        return encoder
+    if encoder is None and groups:
+        return next(iter(groups.values()))[0]
+    return SentenceEncoder.load(ENCODER if encoder is None else encoder)
+
+
+def _contenders(
+    methods: Sequence[str] | None, peers: SentenceEncoder, groups: Mapping[str, list[SentenceEncoder]]
+) -> tuple[list[_Contender], list[str]]:
+    chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
+    contenders, notes = [], []
+    print_of_peers = fingerprint(peers.encoder)
+    for method in chosen:
+        if method.missing:
+            hint = f"{method.title} needs {', '.join(method.missing)}: pip install 'hardkuma[{method.extra}]'"
+            if methods is not None:
+                raise ImportError(f"{hint}, or leave {method.name!r} out.")
+            notes.append(f"Left out: {hint}.")
+        elif method.kind != "gates":
+            contenders.append(_Contender(method, [peers], [print_of_peers]))
+        elif groups:
+            for name, encoders in groups.items():
+                own = (
+                    replace(method, name=f"{method.name}@{slug(name)}", title=f"{method.title}, {name}") if name else method
+                )
+                contenders.append(_Contender(own, encoders, [fingerprint(one.model) for one in encoders]))
+        else:
+            notes.append(f"Left out: {method.title} needs a HardKuma checkpoint (--model).")
+    return contenders, notes
+
+
+def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -> str:
+    names = data if isinstance(data, (str, Path)) else [str(path) for path in data]
+    changed = {k: v for k, v in asdict(config).items() if v != asdict(Settings())[k]}
+    given = "".join(f", {name}={value!r}" for name, value in changed.items())
+    return f"run_benchmark({str(names)!r}, methods={methods!r}, output={str(output)!r}{given})"
+
+
+# ---- one method on one corpus ---------------------------------------------------------------------------------------
+
+
+def _run_or_load(
+    folder: Path, corpus: Corpus, contender: _Contender, config: Settings, command: str, resume: bool
+) -> MethodResult:
+    method = contender.method
+    settings = {
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
+        "method": method.module,
+        "options": dict(method.options),
+        "corpus": corpus.digest,
+        "encoders": contender.prints,
+        "hardkuma": __version__,  # another version may compute another number
+    }
+    known = load_result(result_path(folder, corpus.name, method.name), settings) if resume else None
+    if known is not None:
+        return known
+    result = _measure(corpus, contender, config, settings, command)
+    save_result(folder, result)
+    return result
+
+
+def _measure(
+    corpus: Corpus, contender: _Contender, config: Settings, settings: dict[str, Any], command: str
+) -> MethodResult:
+    method = contender.method
+    sentences = corpus.sample(config.expensive_sample if method.expensive else config.sample, config.sample_seed)
+    runs, seconds, forward, backward = _score(corpus, contender, config, sentences)
+    metrics = label_metrics(sentences, runs, config.bootstrap)
+    metrics |= stability_metrics(runs)
+    owners = [encoder for encoder in contender.encoders for _ in range(len(runs) // len(contender.encoders))]
+    few = min(config.faithfulness_sample, len(sentences))
+    faithful, curves = faithfulness_metrics(
+        owners, [run[:few] for run in runs], config.rates, config.removal, config.bootstrap
+    )
+    shared = min(config.expensive_sample, len(sentences))
+    common = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)["average_precision"]
+    return MethodResult(
+        **_head(method, corpus, sentences, command),
+        runs=len(runs),
+        settings=settings,
+        seconds=round(seconds, 4),
+        forward_passes=forward,
+        backward_passes=backward,
+        metrics={name: as_json(interval) for name, interval in (metrics | faithful).items()},
+        common=as_json(common),
+        curves={"precision_recall": precision_recall(sentences, runs), "faithfulness": curves},
+        examples=_example_scores(corpus, config, sentences, runs[0]),
+    )
+
+
+def _head(method: Method, corpus: Corpus, sentences: list[TaggedSentence], command: str) -> dict[str, Any]:
+    return {
+        "method": method.name,
+        "title": method.title,
+        "kind": method.kind,
+        "cost": method.cost,
+        "corpus": corpus.name,
+        "sentences": len(sentences),
+        "words": sum(len(sentence.words) for sentence in sentences),
+        "command": command,
+        "versions": versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _score(
+    corpus: Corpus, contender: _Contender, config: Settings, sentences: list[TaggedSentence]
+) -> tuple[list[list[WordScores]], float, int, int]:
+    """Word scores of every run, with the seconds and passes that they took."""
+    method = contender.method
+    texts, words = texts_of(sentences)
+    extra = {"counts": corpus.counts} if method.counted else {}
+    options = [{}]
+    if method.seeded:
+        options = [{"seed": seed} for seed in (config.seeds[:1] if method.expensive else config.seeds)]
+    method.scores(contender.encoders[0], texts[:2], words[:2], **extra, **options[0])  # imports and caches are not cost
+    runs, forward, backward, seconds = [], 0, 0, 0.0
+    for encoder in contender.encoders:
+        for option in options:
+            start = time.perf_counter()
+            with encoder.counting() as used:
+                runs.append(method.scores(encoder, texts, words, **extra, **option))
+            seconds += time.perf_counter() - start
+            forward, backward = forward + used.forward, backward + used.backward
+    return runs, seconds, forward, backward
+
+
+def _encoder_alone(corpus: Corpus, encoder: SentenceEncoder, config: Settings, command: str) -> MethodResult:
+    """What it costs to embed the sentences, which every method is compared with."""
+    sentences = corpus.sample(config.sample, config.sample_seed)
+    texts, _ = texts_of(sentences)
+    encoder.encode(texts[:2])
+    start = time.perf_counter()
+    with encoder.counting() as used:
+        encoder.encode(texts)
+    seconds = time.perf_counter() - start
+    bare = Method("encoder", "the encoder alone", "", "1", kind="encoder")
+    head = _head(bare, corpus, sentences, command)
+    return MethodResult(
+        **head, runs=1, settings={}, seconds=round(seconds, 4), forward_passes=used.forward, backward_passes=0
+    )
+
+
+# ---- examples -------------------------------------------------------------------------------------------------------
+
+
+def _example_places(corpus: Corpus, config: Settings) -> list[int]:
+    """Places in the sample that every method has: sentences of readable length with an entity."""
+    sample = corpus.sample(config.sample, config.sample_seed)[: config.expensive_sample]
+    fit = [i for i, s in enumerate(sample) if 6 <= len(s.words) <= 30 and any(tag != "O" for tag in s.tags)]
+    return (fit or list(range(len(sample))))[: config.examples]
+
+
+def _example_sentences(corpus: Corpus, config: Settings) -> list[TaggedSentence]:
+    sample = corpus.sample(config.sample, config.sample_seed)
+    return [sample[i] for i in _example_places(corpus, config)]
+
+
+def _example_scores(
+    corpus: Corpus, config: Settings, sentences: list[TaggedSentence], run: list[WordScores]
+) -> list[dict[str, Any]]:
+    places = [i for i in _example_places(corpus, config) if i < len(sentences)]
+    return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in places]
+
+
+if __name__ == "__main__":
+    import sys
+
+    from .command import main
+
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Labelled corpora for the benchmark: found in a data folder, or any CoNLL files; samples that nest."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ..attribution.counts import WordCounts
+from ..attribution.words import Span
+from ._conll import TaggedSentence, read_conll
+
+# What a data folder may hold: name in reports, path inside.
+KNOWN = {"wnut17-dev": "wnut17/dev.conll", "wnut17-test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
+
+
+@dataclass
+class Corpus:
+    """Sentences with entity tags.
+
+    Attributes:
+        name: for reports and file names.
+        sentences: in the order of the file.
+        digest: SHA-256 of the file, so that a result is never mistaken for another file's.
+    """
+
+    name: str
+    sentences: list[TaggedSentence]
+    digest: str = ""
+    _order: dict[int, list[int]] = field(default_factory=dict, repr=False)
+
+    def sample(self, number: int | None, seed: int = 0) -> list[TaggedSentence]:
+        """The first `number` of a seeded shuffle: smaller samples are the beginning of larger ones.
+
+        >>> sentences = [TaggedSentence(str(i), [(0, 1)], ["O"]) for i in range(9)]
+        >>> corpus = Corpus("demo", sentences)
+        >>> corpus.sample(3) == corpus.sample(5)[:3]
+        True
+        """
+        if seed not in self._order:
+            order = list(range(len(self.sentences)))
+            random.Random(seed).shuffle(order)
+            self._order[seed] = order
+        return [self.sentences[i] for i in self._order[seed][:number]]
+
+    @cached_property
+    def counts(self) -> WordCounts:
+        """Word counts over the whole corpus, labels unseen."""
+        return WordCounts([s.text for s in self.sentences], [s.words for s in self.sentences])
+
+
+def read_corpus(path: str | Path, name: str | None = None) -> Corpus:
+    """One CoNLL file as a corpus."""
+    path = Path(path)
+    sentences = list(read_conll(path))
+    if not sentences:
+        raise ValueError(f"{path} holds no sentence; a CoNLL file has one word and its tag per line.")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Corpus(name or slug(path.stem), sentences, digest)
+
+
+def find_corpora(data: str | Path | Sequence[str | Path], only: Iterable[str] | None = None) -> list[Corpus]:
+    """Corpora of a data folder (WNUT17 dev and test, wikigold), or of the CoNLL files given.
+
+    Args:
+        data: a folder with `wnut17/dev.conll`, `wnut17/test.conll` or `wikigold/wikigold.conll`; or one or more files.
+        only: names to keep.
+    """
+    paths = [Path(data)] if isinstance(data, (str, Path)) else [Path(path) for path in data]
+    chosen: dict[str, Path] = {}
+    for path in paths:
+        if path.is_dir():
+            chosen |= {name: path / inside for name, inside in KNOWN.items() if (path / inside).is_file()}
+        elif path.is_file():
+            name = slug(path.stem)
+            chosen[name if name not in chosen else slug(f"{path.parent.name}-{path.stem}")] = path
+        else:
+            raise FileNotFoundError(f"{path} is neither a folder nor a file; give a data folder or CoNLL files.")
+    if not chosen:
+        raise FileNotFoundError(
+            f"none of {', '.join(KNOWN.values())} is under {paths[0]}; give CoNLL files by name instead."
+        )
+    if only is not None:
+        wanted = list(only)
+        unknown = [name for name in wanted if name not in chosen]
+        if unknown:
+            raise ValueError(f"no corpus {unknown[0]!r}; found: {', '.join(chosen)}.")
+        chosen = {name: chosen[name] for name in wanted}
+    return [read_corpus(path, name) for name, path in chosen.items()]
+
+
+def slug(name: str) -> str:
+    """A name that is safe in file names.
+
+    >>> slug("My corpus/v2")
+    'my-corpus-v2'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "corpus"
+
+
+def texts_of(sentences: Sequence[TaggedSentence]) -> tuple[list[str], list[list[Span]]]:
+    """Texts and word offsets, as the peers take them."""
+    return [sentence.text for sentence in sentences], [sentence.words for sentence in sentences]
+
+
+def labels_of(sentences: Sequence[TaggedSentence]) -> list[list[int]]:
+    """1 for every word of an entity.
+
+    >>> labels_of([TaggedSentence("in Rome", [(0, 2), (3, 7)], ["O", "B-LOC"])])
+    [[0, 1]]
+    """
+    return [[int(tag != "O") for tag in sentence.tags] for sentence in sentences]

@@ -1,0 +1,142 @@
+"""Faithfulness without labels: do the top words alone keep the embedding, and does it go when they go?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..attribution.encoder import SentenceEncoder, Tokens
+from ..attribution.words import WordScores, check_choice, tokens_of_words
+from ..pooling_hardkuma import normalize
+from .ranking import top_words
+
+RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+REMOVALS = ("mask", "text")
+
+
+@dataclass
+class Faithfulness:
+    """Curves over selection rates; NaN rows for texts without words.
+
+    Attributes:
+        rates: fractions of the words that are selected (at least one word).
+        sufficiency: (texts, rates) cos(embedding, embedding of the selected words alone); higher is better.
+        comprehensiveness: (texts, rates) 1 - cos(embedding, embedding without them); higher is better.
+        token_rates: (texts, rates) the fraction of content tokens that these words are.
+        anchors: (texts, dim) embeddings of the texts.
+        rationales: (texts, rates, dim) embeddings of the selected words; zero for texts without words.
+    """
+
+    rates: list[float]
+    sufficiency: np.ndarray
+    comprehensiveness: np.ndarray
+    token_rates: np.ndarray
+    anchors: Tensor
+    rationales: Tensor
+
+    def areas(self, curve: np.ndarray) -> np.ndarray:
+        """(texts,) area under each text's curve, divided by the range of rates: the mean height."""
+        if len(self.rates) == 1:
+            return curve[:, 0]
+        return np.trapezoid(curve, self.rates, axis=1) / (self.rates[-1] - self.rates[0])
+
+
+def faithfulness(
+    encoder: SentenceEncoder,
+    results: Sequence[WordScores],
+    rates: Sequence[float] = RATES,
+    removal: str = "mask",
+    seed: int = 0,
+    progress: bool = False,
+) -> Faithfulness:
+    """Select the top words of each text at each rate and run the encoder on them, and on the rest.
+
+    Args:
+        rates: ascending fractions; ceil(rate x words) words are selected, ties in a (seeded) random order.
+        removal: "mask": removed tokens are masked out of attention and pooling and leave a gap in the positions;
+            "text": the words are cut out of the text, which is tokenised anew.
+        seed: for ties.
+
+    What is outside of every word (punctuation, if words came from `find_words`) is not selected: it is gone in
+    sufficiency and stays in comprehensiveness.
+
+    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
+    >>> good = faithfulness(encoder, [WordScores("in paris", [(0, 2), (3, 8)], [0.0, 1.0])], rates=[0.5])
+    >>> good.sufficiency.round(2).tolist(), good.comprehensiveness.round(2).tolist()
+    ([[0.99]], [[0.89]])
+    """
+    check_choice("removal", removal, REMOVALS)
+    rates = [float(rate) for rate in rates]
+    if rates != sorted(rates) or not rates:
+        raise ValueError(f"rates must be ascending fractions, got {rates}.")
+    tokens = encoder.tokenize([result.text for result in results])
+    selections: list[list[tuple[int, ...]]] = []
+    for result in results:
+        generator = np.random.default_rng([seed, *result.text.encode()])
+        selections.append([tuple(top_words(result.scores, rate, generator)) for rate in rates])
+    wanted = [
+        (i, words, alone)
+        for i, row in enumerate(selections)
+        for words in dict.fromkeys(row)  # short texts select the same words at several rates
+        for alone in (True, False)
+        if words
+    ]
+    if removal == "mask":
+        members = [tokens_of_words(t.text, t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
+        kept = [_kept_tokens(tokens[i], members[i], words, alone) for i, words, alone in wanted]
+        vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept, progress, "faithfulness")
+    else:
+        texts = [remove_words(results[i], words, alone) for i, words, alone in wanted]
+        vectors = encoder.embed(encoder.tokenize(texts), None, progress, "faithfulness")
+    whole = encoder.embed(tokens)
+    cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
+    place = {key: row for row, key in enumerate(wanted)}
+    shape = (len(results), len(rates))
+    sufficiency, comprehensiveness = np.full(shape, np.nan), np.full(shape, np.nan)
+    rationales = torch.zeros(*shape, whole.shape[-1])
+    for i, row in enumerate(selections):
+        for j, words in enumerate(row):
+            if words:
+                sufficiency[i, j] = cosines[place[i, words, True]]
+                comprehensiveness[i, j] = 1 - cosines[place[i, words, False]]
+                rationales[i, j] = vectors[place[i, words, True]]
+    token_rates = _token_rates(tokens, results, selections)
+    return Faithfulness(rates, sufficiency, comprehensiveness, token_rates, whole, rationales)
+
+
+def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...], alone: bool) -> list[bool]:
+    chosen = {token for word in words for token in members[word]}
+    return [(token in chosen) == alone for token in range(len(item))]
+
+
+def _token_rates(
+    tokens: Sequence[Tokens], results: Sequence[WordScores], selections: list[list[tuple[int, ...]]]
+) -> np.ndarray:
+    rows = []
+    for item, result, row in zip(tokens, results, selections, strict=True):
+        members = tokens_of_words(item.text, item.offsets, item.content, result.words)
+        number = sum(item.content)
+        rows.append([len({t for w in words for t in members[w]}) / number if number else np.nan for words in row])
+    return np.array(rows, dtype=float).reshape(len(results), -1)
+
+
+def remove_words(result: WordScores, words: Sequence[int], alone: bool) -> str:
+    """The text of the given words alone, or the text without them; white space is single.
+
+    >>> result = WordScores("We met, in Paris.", [(0, 2), (3, 6), (8, 10), (11, 16)], [0.0] * 4)
+    >>> remove_words(result, [1, 3], alone=True), remove_words(result, [1, 3], alone=False)
+    ('met Paris', 'We , in .')
+    """
+    if alone:
+        return " ".join(result.text[slice(*result.words[word])] for word in words)
+    pieces, place = [], 0
+    for word in words:
+        start, end = result.words[word]
+        pieces.append(result.text[place:start])
+        place = end
+    return " ".join("".join([*pieces, result.text[place:]]).split())

@@ -1,0 +1,227 @@
+"""Do word weights follow information? Rank correlation of word scores with self-information and information gain.
+
+The question of Kurita et al. (2023) - contrastive sentence encoders weight words by their information - asked of gates,
+integrated gradients, SHAP and norms, per corpus and part of speech, before and after training:
+
+    python -m hardkuma.evaluation.informativeness --before ENCODER --after CHECKPOINT --data DIR --output runs/information
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..attribution.encoder import SentenceEncoder, tracker
+from ..attribution.registry import METHODS, find_method
+from ..attribution.words import WordScores
+from ._conll import TaggedSentence, read_conllu
+from .bootstrap import Interval, bootstrap
+from .data import Corpus, find_corpora, texts_of
+from .plots import bar_plot
+from .results import as_json, versions, write_whole
+from .stability import spearman
+
+WEIGHTS = ("gates", "integrated_gradients", "shap", "norm")
+INFORMATION = ("self_information", "information_gain")
+ALL = "all"
+
+
+@dataclass
+class Correlation:
+    """Spearman correlation of one method's word scores with one kind of information.
+
+    Attributes:
+        tag: part of speech, or "all".
+        pooled: over all words together, with a 95% interval (bootstrap over sentences).
+        within: mean over sentences of the correlation inside the sentence; free of differences between sentences.
+        words: how many words.
+    """
+
+    model: str
+    corpus: str
+    method: str
+    information: str
+    tag: str
+    pooled: Interval
+    within: float
+    words: int
+
+
+def correlate(
+    models: Mapping[str, SentenceEncoder],
+    corpora: Sequence[Corpus],
+    methods: Sequence[str] = WEIGHTS,
+    sample: int = 100,
+    by_tag: Sequence[str] = (),
+    minimum: int = 30,
+    draws: int = 200,
+    seed: int = 0,
+    progress: bool = False,
+) -> list[Correlation]:
+    """Correlations of every model, corpus and method.
+
+    Args:
+        models: by name, such as {"before": ..., "after": ...}. Methods that a model cannot run (gates without a gate
+            head) are left out for it.
+        corpora: with tags; those named in `by_tag` are also split by tag.
+        sample: sentences per corpus. Counts for information gain come from the whole corpus.
+        minimum: words that a tag needs to be listed.
+        draws: of the bootstrap.
+
+    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> encoder = toy_encoder({"the": [0.1], "museum": [2.0], "zymurgy": [3.0]})
+    >>> corpus = Corpus("toy", [TaggedSentence("the zymurgy museum", [(0, 3), (4, 11), (12, 18)], ["DET", "NOUN", "NOUN"])])
+    >>> correlate({"encoder": encoder}, [corpus], ["norm"], draws=0)[0].pooled.value  # rarer words, longer vectors
+    1.0
+    """
+    rows: list[Correlation] = []
+    with tracker(len(models) * len(corpora) * len(methods), progress, "informativeness") as bar:
+        for corpus in corpora:
+            sentences = corpus.sample(sample, seed)
+            information = {name: _information(name, corpus, sentences) for name in INFORMATION}
+            for model, encoder in models.items():
+                for name in methods:
+                    method = find_method(name)
+                    bar.update(1)
+                    if method.kind == "gates" and encoder.model is None:
+                        continue
+                    texts, words = texts_of(sentences)
+                    scores = method.scores(encoder, texts, words)
+                    for kind, values in information.items():
+                        tags = [ALL, *_common_tags(sentences, minimum)] if corpus.name in by_tag else [ALL]
+                        for tag in tags:
+                            found = _correlation(sentences, scores, values, tag, draws, seed)
+                            rows.append(Correlation(model, corpus.name, name, kind, tag, *found))
+    return rows
+
+
+def _information(name: str, corpus: Corpus, sentences: Sequence[TaggedSentence]) -> list[WordScores]:
+    texts, words = texts_of(sentences)
+    options = {"counts": corpus.counts} if METHODS[name].counted else {}
+    return METHODS[name].scores(None, texts, words, **options)
+
+
+def _common_tags(sentences: Sequence[TaggedSentence], minimum: int) -> list[str]:
+    tags = [tag for sentence in sentences for tag in sentence.tags]
+    return sorted({tag for tag in tags if tags.count(tag) >= minimum}, key=lambda tag: -tags.count(tag))
+
+
+def _correlation(
+    sentences: Sequence[TaggedSentence],
+    scores: Sequence[WordScores],
+    information: Sequence[WordScores],
+    tag: str,
+    draws: int,
+    seed: int,
+) -> tuple[Interval, float, int]:
+    """Pooled with interval, within sentences, number of words."""
+    pairs: list[np.ndarray] = []  # (words, 2) per sentence
+    for sentence, one, other in zip(sentences, scores, information, strict=True):
+        chosen = [i for i, own in enumerate(sentence.tags) if tag in (ALL, own)]
+        pairs.append(np.array([[one.scores[i], other.scores[i]] for i in chosen]).reshape(-1, 2))
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        drawn = [pairs[i] for i in np.repeat(np.arange(len(pairs)), weights.astype(int))]
+        together = np.concatenate(drawn) if drawn else np.zeros((0, 2))
+        return {"pooled": spearman(together[:, 0], together[:, 1])}
+
+    inside = [value for rows in pairs if math.isfinite(value := spearman(rows[:, 0], rows[:, 1]))]
+    pooled = bootstrap(statistic, len(pairs), draws, seed=seed)["pooled"]
+    return pooled, float(np.mean(inside)) if inside else float("nan"), sum(len(rows) for rows in pairs)
+
+
+def tagged_corpus(path: str | Path) -> Corpus:
+    """A CoNLL-U file as a corpus whose tags are universal parts of speech."""
+    return Corpus(Path(path).parent.name or Path(path).stem, list(read_conllu(path)))
+
+
+def correlation_table(rows: Sequence[Correlation]) -> str:
+    """Markdown: methods and models down, kinds of information across, one table per corpus and tag."""
+    lines = ["# Do word weights follow information?", ""]
+    for corpus, tag in dict.fromkeys((row.corpus, row.tag) for row in rows):
+        mine = [row for row in rows if (row.corpus, row.tag) == (corpus, tag)]
+        lines += [f"## {corpus}, {'all words' if tag == ALL else tag} ({mine[0].words} words)", ""]
+        lines.append("| weights | model | " + " | ".join(f"{kind}, pooled | within" for kind in INFORMATION) + " |")
+        lines.append("|---|---|" + "---:|---:|" * len(INFORMATION))
+        for method, model in dict.fromkeys((row.method, row.model) for row in mine):
+            cells = []
+            for kind in INFORMATION:
+                row = next(r for r in mine if (r.method, r.model, r.information) == (method, model, kind))
+                cells += [_shown(row.pooled), "" if math.isnan(row.within) else f"{row.within:.2f}"]
+            lines.append(f"| {METHODS[method].title} | {model} | {' | '.join(cells)} |")
+        lines.append("")
+    lines += [
+        "Spearman correlation; pooled: over all words, with a 95% interval (bootstrap over sentences); within: mean over",
+        "sentences. Self-information from wordfreq; information gain from the corpus' own co-occurrences.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _shown(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return ""
+    bounds = "" if math.isnan(interval.low) else f" [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{interval.value:.2f}{bounds}"
+
+
+def correlation_plot(rows: Sequence[Correlation], corpus: str, information: str = "self_information") -> str:
+    """Bars by part of speech (or "all"), one colour per method and model, as SVG."""
+    mine = [row for row in rows if row.corpus == corpus and row.information == information]
+    tags = list(dict.fromkeys(row.tag for row in mine))
+    bars: dict[str, list[float]] = {}
+    for method, model in dict.fromkeys((row.method, row.model) for row in mine):
+        values = {row.tag: row.pooled.value for row in mine if (row.method, row.model) == (method, model)}
+        bars[f"{method}, {model}"] = [values.get(tag, float("nan")) for tag in tags]
+    return bar_plot(tags, bars, f"Spearman with {information.replace('_', ' ')}", f"{corpus} {information}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """From the command line; writes informativeness.json, .md and one plot per corpus and kind of information."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hardkuma.evaluation.informativeness", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--before", required=True, help="encoder or checkpoint before training")
+    parser.add_argument("--after", required=True, help="checkpoint after training")
+    parser.add_argument("--data", required=True, help="folder with wnut17/, wikigold/ and ud-ewt/dev.conllu")
+    parser.add_argument("--output", default="runs/informativeness", help="folder for results (default: %(default)s)")
+    parser.add_argument("--methods", nargs="+", default=list(WEIGHTS), choices=list(METHODS), metavar="METHOD")
+    parser.add_argument("--sample", type=int, default=100, help="sentences per corpus (default: %(default)s)")
+    parser.add_argument("--quiet", action="store_true")
+    options = parser.parse_args(arguments)
+    models = {"before": SentenceEncoder.load(options.before), "after": SentenceEncoder.load(options.after)}
+    corpora = find_corpora(options.data)
+    treebank = Path(options.data) / "ud-ewt" / "dev.conllu"
+    tagged = [tagged_corpus(treebank)] if treebank.is_file() else []
+    rows = correlate(
+        models,
+        [*corpora, *tagged],
+        options.methods,
+        options.sample,
+        by_tag=[corpus.name for corpus in tagged],
+        progress=not options.quiet,
+    )
+    folder, table = Path(options.output), correlation_table(rows)
+    values = [{**asdict(row), "pooled": as_json(row.pooled), "within": _or_none(row.within)} for row in rows]
+    write_whole(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
+    write_whole(folder / "informativeness.md", table)
+    for corpus in [*corpora, *tagged]:
+        for kind in INFORMATION:
+            write_whole(folder / f"{corpus.name}-{kind}.svg", correlation_plot(rows, corpus.name, kind))
+    print(table)
+    return 0
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

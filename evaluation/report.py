@@ -1,0 +1,210 @@
+"""The HTML report: one file, nothing fetched, no script; every text in it is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..attribution.needs import available
+from ._conll import TaggedSentence
+from ._style import STYLE
+from .plots import line_plot, scatter_plot, style_of
+from .results import MethodResult, write_whole
+from .table import COLUMNS, LEGEND, cell, in_order
+
+# Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SAME_SENTENCES = ("sufficiency", "comprehensiveness")  # measured on the same few sentences for every method
+BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
+
+
+def write_report(
+    path: str | Path,
+    results: Sequence[MethodResult],
+    examples: Mapping[str, Sequence[TaggedSentence]],
+    command: str,
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write the report.
+
+    Args:
+        results: of any number of corpora and methods.
+        examples: by corpus, the sentences that `MethodResult.examples` score.
+        command: how the results were made.
+        notes: what was left out, and why.
+    """
+    path = Path(path)
+    write_whole(path, report_html(results, examples, command, notes))
+    return path
+
+
+def report_html(
+    results: Sequence[MethodResult],
+    examples: Mapping[str, Sequence[TaggedSentence]],
+    command: str,
+    notes: Sequence[str] = (),
+) -> str:
+    """The report as a string; see `write_report`."""
+    corpora = list(dict.fromkeys(result.corpus for result in results))
+    by_corpus = {name: in_order([result for result in results if result.corpus == name]) for name in corpora}
+    links = " ".join(f'<a href="#corpus-{i}">{escape(name)}</a>' for i, name in enumerate(corpora))
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        "<title>HardKuma benchmark</title>",
+        f"<style>{STYLE}</style></head><body><main>",
+        "<h1>Which words carry the embedding?</h1>",
+        f"<p>Made with <code>{escape(command)}</code></p>",
+        f"<nav>{links}</nav>",
+    ]
+    for place, (name, mine) in enumerate(by_corpus.items()):
+        parts.append(f'<section id="corpus-{place}"><h2>{escape(name)}</h2>')
+        parts += [_facts(mine), _table(mine), _plots(name, mine), _examples(mine, examples.get(name, ()))]
+        parts.append("</section>")
+    parts.append(f'<section><h2>How to read this</h2><p class="small">{escape(" ".join(LEGEND))}</p>')
+    if notes:
+        parts.append(f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>")
+    parts.append(_versions(results))
+    parts.append("</section></main></body></html>")
+    return "\n".join(parts)
+
+
+def _facts(results: Sequence[MethodResult]) -> str:
+    sizes = sorted({result.sentences for result in results}, reverse=True)
+    words = max(result.words for result in results)
+    several = f" ({', '.join(map(str, sizes[1:]))} for methods of many passes)" if len(sizes) > 1 else ""
+    return f"<p>{sizes[0]} sentences, {words:,} words{several}.</p>"
+
+
+def _table(results: Sequence[MethodResult]) -> str:
+    shown = [column for column in COLUMNS if any(cell(result, column) for result in results)]
+    full = max(result.sentences for result in results)
+    best = {column.name: _best(results, column.name, full) for column in shown}
+    head = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in shown)
+    rows = []
+    for result in results:
+        cells = []
+        for column in shown:
+            value = result.value(column.name)
+            fair = column.name in SAME_SENTENCES or result.sentences == full
+            top = ' class="best"' if value is not None and fair and value == best[column.name] else ""
+            main, _, bounds = cell(result, column).partition(" [")
+            spread = f' <span class="spread">{escape(bounds.rstrip("]").replace(", ", "–"))}</span>' if bounds else ""
+            cells.append(f"<td{top}>{escape(main)}{spread}</td>")
+        fewer = f'<span class="spread">{result.sentences} sentences</span>' if result.sentences < full else ""
+        title = f"{escape(result.title)}{fewer}"
+        rows.append(f'<tr class="{escape(result.kind)}"><th scope="row">{title}</th>{"".join(cells)}</tr>')
+    heading = f'<thead><tr><th scope="col">method</th>{head}</tr></thead>'
+    table = f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="results">{table}</div>'
+
+
+def _best(results: Sequence[MethodResult], name: str, full: int) -> float:
+    """The best value among methods that were measured on the same sentences; reference lines do not compete."""
+    rivals = [r for r in results if r.kind != "reference" and (name in SAME_SENTENCES or r.sentences == full)]
+    return max((r.value(name) or 0.0 for r in rivals), default=0.0)
+
+
+def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
+    measured = [result for result in results if result.metrics]
+    if not available("matplotlib"):
+        return "<p>The plots need matplotlib: <code>pip install 'hardkuma[benchmark]'</code></p>"
+    styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(measured)}
+    recalls = [
+        (r.curves["precision_recall"]["recall"], r.curves["precision_recall"]["precision"], styles[r.method])
+        for r in measured
+        if r.curves.get("precision_recall", {}).get("recall")
+    ]
+    figures = []
+    if recalls:
+        plot = line_plot(recalls, "recall", "precision", f"{corpus} precision and recall", (0, 1), (0, 1))
+        figures.append((plot, "Precision and recall of entity words."))
+    for name in ("sufficiency", "comprehensiveness"):
+        lines = [
+            (r.curves["faithfulness"]["rates"], r.curves["faithfulness"][name], styles[r.method])
+            for r in measured
+            if name in r.curves.get("faithfulness", {})
+        ]
+        if lines:
+            plot = line_plot(lines, "share of words selected", name, f"{corpus} {name}")
+            figures.append((plot, f"{name.capitalize()} over selection rates; higher is better."))
+    if measured:
+        figures.append((_cost_plot(corpus, measured, styles), "Cost against quality. Numbers as in the key."))
+    drawn = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
+    return f'<h3>Curves</h3>{_key(measured, styles)}<div class="plots">{drawn}</div>'
+
+
+def _cost_plot(corpus: str, results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
+    points = [
+        (max(1000 * r.seconds_per_sentence, 1e-3), r.value("average_precision"), str(i + 1), styles[r.method])
+        for i, r in enumerate(results)
+        if r.value("average_precision") is not None
+    ]
+    return scatter_plot(points, "ms per sentence", "average precision", f"{corpus} cost")
+
+
+def _key(results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
+    items = []
+    for i, result in enumerate(results):
+        style = styles[result.method]
+        css = f"border-top:{max(2, round(style['linewidth']))}px {_css_line(style['linestyle'])} {style['color']}"
+        items.append(f'<li><span class="swatch" style="{css}"></span>{i + 1}. {escape(result.title)}</li>')
+    return f'<ol class="key">{"".join(items)}</ol>'
+
+
+def _css_line(style: str) -> str:
+    return {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dashdot": "double"}[style]
+
+
+def _examples(results: Sequence[MethodResult], sentences: Sequence[TaggedSentence]) -> str:
+    if not sentences:
+        return ""
+    blocks = []
+    for place, sentence in enumerate(sentences):
+        rows = [_example_row("labels", _gold_words(sentence), "gold")]
+        for result in results:
+            if place < len(result.examples):
+                rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[place]), result.kind))
+        opened = " open" if place == 0 else ""
+        blocks.append(f"<details{opened}><summary>{escape(sentence.text)}</summary><dl>{''.join(rows)}</dl></details>")
+    explained = "The stronger the shade, the more important within the sentence; underlined words are its top fifth."
+    return f'<h3>The same sentences, side by side</h3><p class="small">{explained}</p>{"".join(blocks)}'
+
+
+def _example_row(title: str, words: str, kind: str) -> str:
+    return f'<div class="{escape(kind)}"><dt>{escape(title)}</dt><dd>{words}</dd></div>'
+
+
+def _gold_words(sentence: TaggedSentence) -> str:
+    pieces = []
+    for (start, end), tag in zip(sentence.words, sentence.tags, strict=True):
+        word = escape(sentence.text[start:end])
+        pieces.append(word if tag == "O" else f'<b title="{escape(tag)}">{word}</b>')
+    return " ".join(pieces)
+
+
+def _shaded_words(sentence: TaggedSentence, example: Mapping[str, Any]) -> str:
+    scores = example["scores"]
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    number = max(1, round(BOLD_RATE * len(scores)))
+    cut = sorted(scores, reverse=True)[number - 1] if scores else 0.0
+    pieces = []
+    for (start, end), score in zip(sentence.words, scores, strict=True):
+        share = (score - low) / (high - low) if high > low else 0.0
+        top = ' class="top"' if share > 0 and score >= cut else ""
+        word = escape(sentence.text[start:end])
+        pieces.append(f'<mark{top} style="--share:{round(100 * share)}%" title="{score:.3g}">{word}</mark>')
+    return " ".join(pieces)
+
+
+def _versions(results: Sequence[MethodResult]) -> str:
+    known: dict[str, str] = {}
+    for result in results:
+        known |= result.versions
+    listed = ", ".join(f"{name} {version}" for name, version in known.items())
+    return f'<p class="small">{escape(listed)}</p>'

@@ -1,0 +1,110 @@
+"""Results as Markdown tables, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .results import MethodResult
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: heading with the direction that is better, and what it shows of a result."""
+
+    name: str
+    heading: str
+    interval: bool = False
+
+
+COLUMNS = (
+    Column("average_precision", "AP ↑", interval=True),
+    Column("common", "AP, common ↑"),
+    Column("auroc", "AUROC ↑"),
+    Column("f1_at_gold_rate", "F1 at gold rate ↑"),
+    Column("best_f1", "best F1 ↑"),
+    Column("f1_own", "F1 own ↑"),
+    Column("precision_at_rate", "P at 10% ↑"),
+    Column("span_f1_exact", "span F1 exact ↑"),
+    Column("span_f1_overlap", "span F1 overlap ↑"),
+    Column("sufficiency", "sufficiency ↑", interval=True),
+    Column("comprehensiveness", "comprehensiveness ↑", interval=True),
+    Column("passes", "passes / sentence ↓"),
+    Column("milliseconds", "ms / sentence ↓"),
+    Column("sentences", "sentences"),
+)
+SHORT = ("average_precision", "f1_at_gold_rate", "sufficiency", "comprehensiveness", "passes")
+
+
+def cell(result: MethodResult, column: Column) -> str:
+    """What a column shows of a result.
+
+    >>> from hardkuma.evaluation.results import MethodResult
+    >>> result = MethodResult("m", "m", "peer", "1", "c", 10, 90, 1, {}, "", {}, "", 0.5, 10, 0)
+    >>> cell(result, Column("milliseconds", "ms")), cell(result, Column("auroc", "AUROC"))
+    ('50', '')
+    """
+    if column.name == "passes":
+        return f"{result.passes_per_sentence:.1f}"
+    if column.name == "milliseconds":
+        return f"{1000 * result.seconds_per_sentence:.3g}"
+    if column.name == "sentences":
+        return str(result.sentences) if result.runs == 1 else f"{result.sentences} x {result.runs} runs"
+    values = result.common if column.name == "common" else result.metrics.get(column.name, {})
+    value, low, high = (values.get(name) for name in ("value", "low", "high"))
+    if value is None:
+        return ""
+    shown = _short(value)
+    return f"{shown} [{_short(low)}, {_short(high)}]" if column.interval and low is not None else shown
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1) if 0 <= value < 1 else f"{value:.3f}"
+
+
+def in_order(results: Sequence[MethodResult]) -> list[MethodResult]:
+    """Best average precision first; lines of reference and the bare encoder last."""
+    last = {"reference": 1, "encoder": 2}
+    return sorted(results, key=lambda r: (last.get(r.kind, 0), -(r.value("average_precision") or 0.0), r.method))
+
+
+def markdown_table(results: Sequence[MethodResult], columns: Sequence[str] | None = None) -> str:
+    """One table for the results of one corpus.
+
+    Args:
+        columns: names to show; all by default, `SHORT` for a card.
+    """
+    shown = [column for column in COLUMNS if columns is None or column.name in columns]
+    lines = [f"| method | {' | '.join(column.heading for column in shown)} |"]
+    lines.append("|---|" + "---:|" * len(shown))
+    for result in in_order(results):
+        if result.kind == "encoder" and columns is not None:
+            continue
+        title = result.title.replace("|", "\\|")
+        name = (
+            f"**{title}**" if result.kind == "gates" else f"*{title}*" if result.kind in ("reference", "encoder") else title
+        )
+        lines.append(f"| {name} | {' | '.join(cell(result, column) for column in shown)} |")
+    return "\n".join(lines)
+
+
+def markdown_report(results: Sequence[MethodResult], command: str, notes: Sequence[str] = ()) -> str:
+    """Tables of all corpora, what they show, and the command that makes them."""
+    parts = ["# Which words carry the embedding? A benchmark", ""]
+    parts += [f"Made with `{command}`.", "", *LEGEND, ""]
+    for corpus in dict.fromkeys(result.corpus for result in results):
+        mine = [result for result in results if result.corpus == corpus]
+        parts += [f"## {corpus}", "", markdown_table(mine), ""]
+    if notes:
+        parts += ["## Notes", "", *[f"- {note}" for note in notes], ""]
+    return "\n".join(parts)
+
+
+LEGEND = (
+    "AP: average precision of word scores against gold entity words, over all words of the sample, with a 95% interval "
+    "(bootstrap over sentences); common: on the sentences that all methods have in common. F1 own: at the model's own "
+    "threshold. P at 10%: share of entity words among the top tenth. Span F1: adjacent selected words merged, selected at "
+    "the gold rate. Sufficiency: cosine of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of "
+    "the rest's; both re-encoded, mean over selection rates of 5 to 50%. Passes: forward and backward. ↑ higher is "
+    "better, ↓ lower is better.",
+)

@@ -1,0 +1,135 @@
+"""Faithfulness, stability and geometry against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
+from hardkuma.attribution.toy import toy_encoder, toy_transformer
+from hardkuma.evaluation.faithfulness import faithfulness, remove_words
+from hardkuma.evaluation.geometry import alignment, uniformity
+from hardkuma.evaluation.stability import jaccard, ranks, selection_rate, spearman, stability
+
+WORDS = ["the", "of", "in", "was", "rain", "##y", "paris", "london", "museum", "river", "."]
+TEXTS = ["the rainy museum of London .", "Paris", "in the river was the museum of the rainy river"]
+
+
+@pytest.fixture
+def encoder() -> SentenceEncoder:
+    return toy_transformer(WORDS)
+
+
+def scored(texts: list[str], seed: int = 0) -> list[WordScores]:
+    return METHODS["random"].scores(None, texts, seed=seed)
+
+
+@pytest.mark.parametrize("removal", ["mask", "text"])
+def test_faithfulness_against_brute_force(encoder: SentenceEncoder, removal: str) -> None:
+    rates = [0.2, 0.5]
+    results = scored(TEXTS)
+    found = faithfulness(encoder, results, rates, removal)
+    for i, result in enumerate(results):
+        whole = encoder.encode([result.text])[0]
+        for j, rate in enumerate(rates):
+            number = max(1, int(np.ceil(rate * len(result.words))))
+            top = sorted(sorted(range(len(result.words)), key=lambda w: -result.scores[w])[:number])
+            alone, without = _embed_by_hand(encoder, result, top, removal)
+            expected = float(torch.cosine_similarity(alone, whole, dim=0))
+            assert found.sufficiency[i, j] == pytest.approx(expected, abs=1e-5)
+            expected = 1 - float(torch.cosine_similarity(without, whole, dim=0))
+            assert found.comprehensiveness[i, j] == pytest.approx(expected, abs=1e-5)
+
+
+def _embed_by_hand(encoder: SentenceEncoder, result: WordScores, top: list[int], removal: str) -> tuple:
+    if removal == "text":
+        return tuple(encoder.encode([remove_words(result, top, alone)])[0] for alone in (True, False))
+    coded = encoder.tokenizer(result.text, return_offsets_mapping=True, return_tensors="pt")
+    offsets = coded["offset_mapping"][0].tolist()
+    vectors = []
+    for alone in (True, False):
+        mask = torch.zeros_like(coded["attention_mask"])
+        for token, (start, end) in enumerate(offsets):
+            chosen = any(start < result.words[w][1] and end > result.words[w][0] for w in top)
+            mask[0, token] = 1 if start == end else int(chosen == alone)
+        states = encoder.encoder(input_ids=coded["input_ids"], attention_mask=mask).last_hidden_state[0]
+        vectors.append(states[mask[0].bool()].mean(0))
+    return tuple(vectors)
+
+
+def test_a_good_ranking_is_more_faithful_than_its_reverse() -> None:
+    vectors = {f"w{i}": np.random.default_rng(i).normal(size=8).tolist() for i in range(8)}
+    vectors["paris"] = (10 * np.random.default_rng(99).normal(size=8)).tolist()
+    known = toy_encoder(vectors)
+    text = "w0 w1 w2 paris w3 w4 w5 w6 w7 w0"
+    good = METHODS["norm"].scores(known, [text])
+    bad = [WordScores(r.text, r.words, [-s for s in r.scores]) for r in good]
+    best, worst = faithfulness(known, good), faithfulness(known, bad)
+    assert best.areas(best.sufficiency)[0] > worst.areas(worst.sufficiency)[0] + 0.3
+    assert best.areas(best.comprehensiveness)[0] > worst.areas(worst.comprehensiveness)[0] + 0.3
+
+
+def test_areas_token_rates_and_empty_texts(encoder: SentenceEncoder) -> None:
+    found = faithfulness(encoder, [*scored(["rainy museum"]), WordScores("!", [], [])], [0.5, 1.0])
+    assert np.isnan(found.sufficiency[1]).all()
+    assert found.sufficiency[0, 1] == pytest.approx(1.0, abs=1e-6)
+    assert found.areas(found.sufficiency)[0] == pytest.approx(found.sufficiency[0].mean())
+    # "rainy" is two of three tokens.
+    first = scored(["rainy museum"])[0].scores
+    assert found.token_rates[0].tolist() == pytest.approx([2 / 3 if first[0] > first[1] else 1 / 3, 1.0])
+
+
+def test_equal_selections_are_run_once(encoder: SentenceEncoder) -> None:
+    with encoder.counting() as used:
+        faithfulness(encoder, scored(["Paris"]), [0.05, 0.1, 0.2])
+    assert used.forward == 3  # the text, the word alone, the text without it
+
+
+def test_bad_rates_and_removals_are_named(encoder: SentenceEncoder) -> None:
+    with pytest.raises(ValueError, match="ascending"):
+        faithfulness(encoder, scored(TEXTS), [0.5, 0.1])
+    with pytest.raises(ValueError, match="mask, text; got 'zero'"):
+        faithfulness(encoder, scored(TEXTS), removal="zero")
+
+
+def test_spearman_against_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = generator.integers(0, 6, 15), generator.normal(size=15)
+        assert ranks(a).tolist() == stats.rankdata(a).tolist()
+        assert spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert np.isnan(spearman([1, 1, 1], [1, 2, 3])) and np.isnan(spearman([1], [2]))
+    with pytest.raises(ValueError, match="2 values against 1"):
+        spearman([1, 2], [1])
+
+
+def test_stability_by_hand() -> None:
+    words = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+
+    def run(*scores: float) -> list[WordScores]:
+        return [WordScores("a b c d e", words, list(scores)), WordScores("a", [(0, 1)], [scores[0]])]
+
+    runs = [run(5, 4, 3, 2, 1), run(5, 4, 3, 2, 1), run(1, 2, 3, 4, 5)]
+    found = stability(runs, rate=0.4)
+    assert found["spearman"] == pytest.approx((1 - 1 - 1) / 3)
+    assert found["jaccard"] == pytest.approx((1 + 0 + 0) / 3)  # {a, b} twice, then {d, e}
+    assert np.isnan(stability(runs[:1])["spearman"])
+    with pytest.raises(ValueError, match="different words"):
+        stability([run(5, 4, 3, 2, 1), [WordScores("a b c d e", words[:2], [1, 2]), runs[0][1]]])
+    assert jaccard([], []) == 1.0 and selection_rate([[1, 0, 0, 0]]) == 0.25
+
+
+def test_alignment_and_uniformity_against_loops() -> None:
+    x, y = torch.randn(7, 5), torch.randn(7, 5)
+    unit = [torch.nn.functional.normalize(v, dim=-1) for v in (x, y)]
+    expected = sum(float(((a - b) ** 2).sum()) for a, b in zip(*unit, strict=True)) / 7
+    assert alignment(x, y) == pytest.approx(expected, abs=1e-5)
+    pairs = [np.exp(-2 * float(((unit[0][i] - unit[0][j]) ** 2).sum())) for i in range(7) for j in range(i)]
+    assert uniformity(x) == pytest.approx(np.log(np.mean(pairs)), abs=1e-5)
+    assert alignment(x, 3 * x) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ValueError, match=r"\(7, 5\) and \(6, 5\)"):
+        alignment(x, y[:6])
+    with pytest.raises(ValueError, match="at least 2"):
+        uniformity(x[:1])

@@ -1,0 +1,143 @@
+"""The report: complete, self-contained, and every text in it is text - also in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hardkuma.evaluation.benchmark import run_benchmark
+from hardkuma.evaluation.plots import bar_plot, line_plot, scatter_plot, style_of
+from hardkuma.evaluation.report import report_html
+
+from .conftest import SCRIPT, make_encoder, write_conll
+
+pytest.importorskip("matplotlib")
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --virtual-time-budget=2000 --timeout=20000"
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    options = {"bootstrap": 5, "expensive_sample": 5, "faithfulness_sample": 2, "examples": 5}
+    command = f"hardkuma benchmark --data {SCRIPT}"
+    data, methods = write_conll(folder / "toy.conll"), ["random", "norm", "capitals"]
+    return run_benchmark(data, methods, 5, output=folder / "out", encoder=make_encoder(), command=command, **options).report
+
+
+class Collector(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def parse(page: str) -> Collector:
+    collector = Collector()
+    collector.feed(page)
+    return collector
+
+
+def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
+    page = report.read_text(encoding="utf-8")
+    parsed = parse(page)
+    assert "script" not in parsed.tags
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    links = [value for name, value in parsed.attributes if name in ("href", "src", "xlink:href")]
+    assert links and all(link.startswith("#") for link in links)
+    assert "@import" not in page and not re.search(r"url\((?!#)", page)
+    assert SCRIPT in "".join(parsed.text)
+    assert parsed.tags.count("svg") == 4 and parsed.tags.count("details") == 4
+    # Ids are unique over all plots.
+    ids = [value for name, value in parsed.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_field_is_escaped(report: Path) -> None:
+    from hardkuma.evaluation._conll import join_words
+    from hardkuma.evaluation.results import load_results
+
+    results = load_results(report.parent)
+    for result in results:
+        result.title = f"{result.method}{SCRIPT}\"'><img src=x onerror=alert(1)>"
+        result.corpus = f"\"'><img src=x onerror=alert(1)>{SCRIPT}"
+        result.versions = {SCRIPT: SCRIPT}
+        result.kind = f'"><b>{SCRIPT}'
+    sentence = join_words([SCRIPT, '"quoted"'], [f"B-{SCRIPT}", "O"])
+    examples = {result.corpus: [sentence] for result in results}
+    for result in results:
+        result.examples = [{"scores": [1.0, 0.0], "selected": None}]
+    parsed = parse(report_html(results, examples, SCRIPT, [SCRIPT]))
+    assert {"script", "img"}.isdisjoint(parsed.tags)
+    assert not [name for name, _ in parsed.attributes if name == "onerror"]
+
+
+def test_plots_follow_the_page() -> None:
+    line = line_plot([([0, 1], [0, 1], style_of(0))], "x <b>", "y", "a & <b>", (0, 1), (0, 1))
+    scatter = scatter_plot([(1.0, 0.5, "1", style_of(0, True)), (1.0, 0.5, "2", style_of(1))], "x", "y", "costs")
+    bars = bar_plot(["NOUN", "VERB"], {"before": [0.1, float("nan")], "after": [0.2, 0.3]}, "rho", "bars")
+    for svg in (line, scatter, bars):
+        assert svg.startswith("<svg") and "currentColor" in svg and "#010203" not in svg
+        assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]+"', "", svg)
+    assert "<b>" not in line and 'aria-label="a &amp; &lt;b&gt;"' in line
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the report is not tried in a browser")
+def test_in_a_browser_a_script_in_the_corpus_is_text(report: Path, tmp_path: Path) -> None:
+    page = report.read_text(encoding="utf-8")
+    # Escaping alone must do, without the policy that would block scripts anyway.
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    witness = tmp_path / "witness.html"
+    witness.write_text(page.replace("</body>", f"{SCRIPT}</body>"), encoding="utf-8")
+    plain = tmp_path / "plain.html"
+    plain.write_text(page, encoding="utf-8")
+    assert "<title>broken</title>" in dump(witness, tmp_path / "a")  # a script that is not escaped does run here
+    shown = dump(plain, tmp_path / "b")
+    assert "<title>HardKuma benchmark</title>" in shown
+    assert "<script" not in shown and "&lt;script&gt;document.title='broken'&lt;/script&gt;" in shown
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the report is not tried in a browser")
+def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
+    """In a frame of 390 pixels nothing but the table's own scroll area is wider than the page."""
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report.read_text(encoding="utf-8"))
+    wide = page.replace("<main>", '<main><div style="width:2000px">too wide</div>')
+    measure = "const e = document.querySelector('iframe').contentDocument.documentElement; "
+    measure += "document.title = e.scrollWidth > e.clientWidth ? 'too wide' : 'fits'"
+    framed = tmp_path / "framed.html"
+    for width, content, expected in ((390, page, "fits"), (1200, page, "fits"), (390, wide, "too wide")):
+        frame = f'<iframe style="border:0;width:{width}px;height:900px" srcdoc="{escape(content)}"></iframe>'
+        script = f'<script>addEventListener("load", () => {{ {measure} }})</script>'
+        framed.write_text(f"<body>{frame}{script}", encoding="utf-8")
+        assert f"<title>{expected}</title>" in dump(framed, tmp_path / f"{width}{expected}"), width
+
+
+def dump(page: Path, profile: Path) -> str:
+    """The page's document after it has loaded."""
+    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_without_matplotlib_the_report_says_so(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hardkuma.evaluation.results import load_results
+
+    monkeypatch.setattr("hardkuma.evaluation.report.available", lambda name: False)
+    page = report_html(load_results(report.parent), {}, "command")
+    assert "The plots need matplotlib" in page and "<svg" not in page and "<table>" in page
