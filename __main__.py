@@ -51,10 +51,23 @@ def gates(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def train(arguments: argparse.Namespace) -> int:
-    from .train import main as run_training
+def train(words: list[str]) -> int:
+    from .train import main as run
 
-    return run_training(arguments.arguments)
+    return run(words)
+
+
+def benchmark(words: list[str]) -> int:
+    from .evaluation.command import main as run
+
+    return run(words)
+
+
+# Commands that read their own arguments; importing them takes seconds, which `--help` should not.
+HANDED_ON = {
+    "train": (train, "train gates on unlabelled text"),
+    "benchmark": (benchmark, "compare gates with every method that one would use instead, on labelled corpora"),
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -69,21 +82,18 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=float, help="select words above this probability")
     command.add_argument("--numbers", action="store_true", help="print each word's probability too")
     command.set_defaults(run=gates)
-    command = commands.add_parser(
-        "train", help="train gates on unlabelled text; see `hardkuma train --help`", add_help=False
-    )
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    command.set_defaults(run=train)
+    for name, (_, text) in HANDED_ON.items():
+        commands.add_parser(name, help=f"{text}; see `hardkuma {name} --help`", add_help=False)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 on success, 1 with one sentence on standard error when the input is at fault."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["train"]:  # its keys are the recipe's, not argparse's
-        return train(argparse.Namespace(arguments=words[1:]))
-    parsed = build_parser().parse_args(words)
     try:
+        if words and words[0] in HANDED_ON:
+            return HANDED_ON[words[0]][0](words[1:])
+        parsed = build_parser().parse_args(words)
         return parsed.run(parsed)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; keep Python from complaining while it closes.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..attribution.counts import WordCounts
 from ..attribution.words import Span
-from ._conll import TaggedSentence, read_conll
+from ._conll import TaggedSentence, read_tagged
 
 # What a data folder may hold: name in reports, path inside.
 KNOWN = {"wnut17-dev": "wnut17/dev.conll", "wnut17-test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
@@ -56,9 +56,7 @@ class Corpus:
 def read_corpus(path: str | Path, name: str | None = None) -> Corpus:
     """One CoNLL file as a corpus."""
     path = Path(path)
-    sentences = list(read_conll(path))
-    if not sentences:
-        raise ValueError(f"{path} holds no sentence; a CoNLL file has one word and its tag per line.")
+    sentences = list(read_tagged(path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Corpus(name or slug(path.stem), sentences, digest)
 

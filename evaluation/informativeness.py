@@ -21,7 +21,7 @@ import numpy as np
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, find_method
 from ..attribution.words import WordScores
-from ._conll import TaggedSentence, read_conllu
+from ._conll import TaggedSentence, read_tagged
 from .bootstrap import Interval, bootstrap
 from .data import Corpus, find_corpora, texts_of
 from .plots import bar_plot
@@ -139,7 +139,7 @@ def _correlation(
 
 def tagged_corpus(path: str | Path) -> Corpus:
     """A CoNLL-U file as a corpus whose tags are universal parts of speech."""
-    return Corpus(Path(path).parent.name or Path(path).stem, list(read_conllu(path)))
+    return Corpus(Path(path).parent.name or Path(path).stem, list(read_tagged(path)))
 
 
 def correlation_table(rows: Sequence[Correlation]) -> str:

@@ -55,6 +55,16 @@ def test_train_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'epochs'" in capsys.readouterr().err
 
 
+def test_benchmark_is_handed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "tiny.conll"
+    corpus.write_text("Marie B-PER\nmoved O\nto O\nParis B-LOC\n\nrain O\nagain O\nin O\nRome B-LOC\n")
+    words = ["benchmark", "--data", str(corpus), "--output", str(tmp_path / "out"), "--methods", "random", "capitals"]
+    assert main([*words, "--quiet", "--bootstrap", "20"]) == 0
+    assert "capital letters" in capsys.readouterr().out.lower()
+    assert main(["benchmark", "--data", str(tmp_path / "nowhere"), "--quiet"]) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
 def test_paint() -> None:
     words = [WordGate(0, 2, 0.9, True), WordGate(3, 5, 0.1, False)]
     assert paint("ab cd!", words, colour=False) == "[ab] cd!"

@@ -37,7 +37,9 @@ def log(folder: Path) -> list[dict[str, float]]:
 
 
 def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments(model__rate_constraint="lagrangian")) == 0
+    dev = tmp_path / "dev.conll"
+    dev.write_text("marie B-PER\nmoved O\nto O\nparis B-LOC\n")
+    assert run(arguments(model__rate_constraint="lagrangian", dev=dev)) == 0
     out = capsys.readouterr().out
     assert "Selected words" in out and "Beethoven" in out
     folder = tmp_path / "run" / "model"
@@ -50,6 +52,7 @@ def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, c
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["torch"] == torch.__version__ and record["seed"] == 0
     card = (folder / "README.md").read_text()
+    assert "took no part in training: average precision" in card
     assert "Trained without labels on" in card and "**" in card and str(tmp_path) not in card
     entries = log(tmp_path / "run")
     steps = [e["step"] for e in entries if "loss" in e]

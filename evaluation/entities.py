@@ -1,0 +1,36 @@
+"""Gates against the gold entity words of a labelled file, in three numbers: for reporting, never for choosing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..modeling_hardkuma import HardKumaModel
+from ..words_hardkuma import character_probabilities
+from .data import labels_of, read_corpus
+from .ranking import Ranking, f1_from_counts, f1_of_selection
+
+
+def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = True) -> dict[str, float]:
+    """Average precision of word scores, F1 at the model's own threshold, and the best F1 of any threshold.
+
+    A word's score is the largest selection probability of its tokens. Higher is better for all three.
+
+    Args:
+        model: in eval mode, with its tokenizer.
+        path: a CoNLL file; every tag but `O` counts as an entity word.
+        use_surface: apply the word-shape log-odds that the model holds.
+    """
+    sentences = read_corpus(path).sentences
+    probabilities = character_probabilities(model, [sentence.text for sentence in sentences], 64, use_surface)
+    scores = [
+        [float(characters[start:end].max()) for start, end in sentence.words]
+        for sentence, characters in zip(sentences, probabilities, strict=True)
+    ]
+    labels = labels_of(sentences)
+    curve = Ranking(labels, scores).curve()
+    chosen = [[int(score > model.config.decision_threshold) for score in row] for row in scores]
+    return {
+        "average precision": curve.average_precision(),
+        "F1": f1_from_counts(f1_of_selection(labels, chosen).sum(0)),
+        "best F1": curve.best_f1(),
+    }
