@@ -34,8 +34,8 @@ def resident() -> float:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def make_texts(count: int) -> list[str]:
-    base = bundled_texts()
+def make_texts(count: int, words: int | None) -> list[str]:
+    base = [" ".join(text.split()[:words]) for text in bundled_texts()]
     return [base[i % len(base)] if i < len(base) else f"{base[i % len(base)]} ({i})" for i in range(count)]
 
 
@@ -49,19 +49,19 @@ def epoch(model: HardKumaModel, store: StateStore, recipe: Recipe, accelerator: 
     return time.perf_counter() - start
 
 
-def measure(count: int, live: bool, rounds: int, batch_size: int) -> None:
+def measure(count: int, live: bool, rounds: int, batch_size: int, words: int | None) -> None:
     logging.disable_progress_bar()
     recipe, accelerator = Recipe(batches="random", batch_size=batch_size), Accelerator()
     model = HardKumaModel.from_encoder(recipe.encoder, view="input", selector_inputs=["state", "input"]).eval()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        texts = make_texts(count)
+        texts = make_texts(count, words)
         stored = build_store(model, texts, f"{folder}/stored", "float16", progress=False)
         del texts
         built = time.perf_counter() - start
         plain = None
         if live:
-            plain = build_store(model, make_texts(count), f"{folder}/live", None, progress=False)
+            plain = build_store(model, make_texts(count, words), f"{folder}/live", None, progress=False)
         before, stored_times, live_times = resident(), [], []
         for _ in range(rounds):
             stored_times.append(epoch(model, stored, recipe, accelerator))
@@ -80,13 +80,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="epochs of each kind (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--grow", type=int, nargs="+", metavar="N", help="corpus sizes, stored epochs only")
+    parser.add_argument("--words", type=int, help="cut sentences to so many words, for a quicker look at large corpora")
     parser.add_argument("--no-live", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     for count in arguments.grow or []:
         settings = ["--sentences", str(count), "--rounds", "1", "--batch-size", str(arguments.batch_size), "--no-live"]
+        settings += [] if arguments.words is None else ["--words", str(arguments.words)]
         subprocess.run([sys.executable, __file__, *settings], check=True)
     if not arguments.grow:
-        measure(arguments.sentences, not arguments.no_live, arguments.rounds, arguments.batch_size)
+        measure(arguments.sentences, not arguments.no_live, arguments.rounds, arguments.batch_size, arguments.words)
 
 
 if __name__ == "__main__":
