@@ -19,8 +19,7 @@ a { color: var(--accent); } nav a { margin-right: 1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 tbody tr:last-child > * { border-bottom: 0; }
-thead th { background: var(--card); vertical-align: bottom; white-space: normal; min-width: 4.2rem; max-width: 6rem;
-  font-weight: 600; overflow-wrap: anywhere; hyphens: auto; }
+thead th { background: var(--card); vertical-align: bottom; white-space: normal; font-weight: 600; hyphens: manual; }
 th:first-child { position: sticky; left: 0; background: var(--page); text-align: left; font-weight: 400;
   min-width: 11rem; max-width: 15rem; white-space: normal; }
 thead th:first-child { background: var(--card); font-weight: 600; }

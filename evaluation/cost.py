@@ -18,6 +18,7 @@ from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, Method, find_method
 from .plots import line_plot, style_of
 from .results import versions, write_whole
+from .table import milliseconds
 
 LENGTHS = (8, 16, 32, 64, 128, 256)
 # Plain words, one token each in most English vocabularies; sentences of any length are made of them.
@@ -160,7 +161,7 @@ def cost_table(rows: Sequence[Cost]) -> str:
     for name in dict.fromkeys(row.method for row in rows):
         mine = {row.tokens: row for row in rows if row.method == name}
         last = mine[max(mine)]
-        cells = [f"{1000 * mine[length].seconds:.3g}" if length in mine else "" for length in lengths]
+        cells = [milliseconds(mine[length].seconds) if length in mine else "" for length in lengths]
         rate = growth(rows, name)
         power = "" if math.isnan(rate) else f"{rate:.2f}"
         passes = f"{last.forward:.0f}" + (f" + {last.backward:.0f} back" if last.backward else "")

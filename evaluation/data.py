@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,10 @@ class Corpus:
     Attributes:
         name: for reports and file names.
         sentences: in the order of the file.
-        digest: SHA-256 of the file, so that a result is never mistaken for another file's.
     """
 
     name: str
     sentences: list[TaggedSentence]
-    digest: str = ""
     _order: dict[int, list[int]] = field(default_factory=dict, repr=False)
 
     def sample(self, number: int | None, seed: int = 0) -> list[TaggedSentence]:
@@ -48,6 +47,12 @@ class Corpus:
         return [self.sentences[i] for i in self._order[seed][:number]]
 
     @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the sentences as they were read: another file, or another way to read it, is another corpus."""
+        content = [[sentence.text, sentence.words, sentence.tags] for sentence in self.sentences]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @cached_property
     def counts(self) -> WordCounts:
         """Word counts over the whole corpus, labels unseen."""
         return WordCounts([s.text for s in self.sentences], [s.words for s in self.sentences])
@@ -56,9 +61,7 @@ class Corpus:
 def read_corpus(path: str | Path, name: str | None = None) -> Corpus:
     """One CoNLL file as a corpus."""
     path = Path(path)
-    sentences = list(read_tagged(path))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Corpus(name or slug(path.stem), sentences, digest)
+    return Corpus(name or slug(path.stem), list(read_tagged(path)))
 
 
 def find_corpora(data: str | Path | Sequence[str | Path], only: Iterable[str] | None = None) -> list[Corpus]:

@@ -16,7 +16,7 @@ from .table import COLUMNS, LEGEND, cell, in_order
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-SAME_SENTENCES = ("sufficiency", "comprehensiveness")  # measured on the same few sentences for every method
+SAME_SENTENCES = ("common", "sufficiency", "comprehensiveness")  # measured on the same sentences for every method
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -85,12 +85,12 @@ def _table(results: Sequence[MethodResult]) -> str:
     shown = [column for column in COLUMNS if any(cell(result, column) for result in results)]
     full = max(result.sentences for result in results)
     best = {column.name: _best(results, column.name, full) for column in shown}
-    head = "".join(f'<th scope="col">{escape(column.heading)}</th>' for column in shown)
+    head = "".join(f'<th scope="col">{_hyphenated(column.heading)}</th>' for column in shown)
     rows = []
     for result in results:
         cells = []
         for column in shown:
-            value = result.value(column.name)
+            value = _value(result, column.name)
             fair = column.name in SAME_SENTENCES or result.sentences == full
             top = ' class="best"' if value is not None and fair and value == best[column.name] else ""
             main, _, bounds = cell(result, column).partition(" [")
@@ -104,10 +104,20 @@ def _table(results: Sequence[MethodResult]) -> str:
     return f'<div class="scroll" tabindex="0" role="region" aria-label="results">{table}</div>'
 
 
+def _hyphenated(heading: str) -> str:
+    """A heading that may break inside its long words (soft hyphens)."""
+    broken = heading.replace("comprehensiveness", "compre\u00adhensive\u00adness").replace("sentence", "sen\u00adtence")
+    return escape(broken.replace("sufficiency", "suffi\u00adciency"))
+
+
 def _best(results: Sequence[MethodResult], name: str, full: int) -> float:
     """The best value among methods that were measured on the same sentences; reference lines do not compete."""
     rivals = [r for r in results if r.kind != "reference" and (name in SAME_SENTENCES or r.sentences == full)]
-    return max((r.value(name) or 0.0 for r in rivals), default=0.0)
+    return max((_value(r, name) or 0.0 for r in rivals), default=0.0)
+
+
+def _value(result: MethodResult, name: str) -> float | None:
+    return result.common.get("value") if name == "common" else result.value(name)
 
 
 def _plots(corpus: str, results: Sequence[MethodResult]) -> str:

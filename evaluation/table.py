@@ -47,7 +47,7 @@ def cell(result: MethodResult, column: Column) -> str:
     if column.name == "passes":
         return f"{result.passes_per_sentence:.1f}"
     if column.name == "milliseconds":
-        return f"{1000 * result.seconds_per_sentence:.3g}"
+        return milliseconds(result.seconds_per_sentence)
     if column.name == "sentences":
         return str(result.sentences) if result.runs == 1 else f"{result.sentences} x {result.runs} runs"
     values = result.common if column.name == "common" else result.metrics.get(column.name, {})
@@ -56,6 +56,16 @@ def cell(result: MethodResult, column: Column) -> str:
         return ""
     shown = _short(value)
     return f"{shown} [{_short(low)}, {_short(high)}]" if column.interval and low is not None else shown
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits at most, never an exponent.
+
+    >>> [milliseconds(value) for value in (1.0234, 0.0123, 0.0000081)]
+    ['1023', '12.3', '0.01']
+    """
+    value = 1000 * seconds
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.2f}"
 
 
 def _short(value: float) -> str:

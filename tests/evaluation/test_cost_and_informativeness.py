@@ -43,6 +43,7 @@ def test_passes_by_length(timed: SentenceEncoder) -> None:
     assert relative["encoder", 16] == 1 and relative["loo", 16] > 1 > relative["self_information_corpus", 16]
     table = cost_table(rows)
     assert "| method | 8 tokens | 16 tokens | passes | times the encoder | growth |" in table
+    pytest.importorskip("matplotlib")
     assert "<svg" in cost_plot(rows)
 
 

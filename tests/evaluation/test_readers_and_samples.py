@@ -55,3 +55,11 @@ def test_real_corpora(real_data: Path) -> None:
     tagged = list(read_tagged(real_data / "ud-ewt" / "dev.conllu"))
     assert len(tagged) == 2001
     assert {"PROPN", "NOUN", "PUNCT"} < {tag for sentence in tagged for tag in sentence.tags}
+
+
+def test_the_digest_is_of_what_was_read(conll: Path) -> None:
+    first, again = read_corpus(conll), read_corpus(conll, "other name")
+    assert first.digest == again.digest
+    again = read_corpus(conll)
+    again.sentences[0].tags[0] = "B-X"
+    assert first.digest != again.digest
