@@ -186,12 +186,13 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
     tokens, hidden = int(offsets[-1]), model.config.hidden_size
     attention = cache_type is not None and "attention" in model.config.selector_inputs
     reader = _Tokens(folder, offsets, model.tokenizer.pad_token_id)
-    anchors: np.memmap | None = None
+    dim = 0
     bar = tqdm(total=len(offsets) - 1, desc="encoding", unit="sentence", disable=not progress, leave=False)
     for start in range(0, len(offsets) - 1, CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(offsets) - 1))
         rows = rows[np.argsort(np.diff(offsets)[rows], kind="stable")]
-        # Opened anew for each chunk: written pages do not stay resident.
+        # All files are opened anew for each chunk: written pages do not stay resident.
+        anchors: np.memmap | None = None
         states = (
             _writable(folder / "states", np.int32 if cache_type == "float32" else np.int16, (tokens, hidden))
             if cache_type
@@ -203,6 +204,7 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
             inputs = {name: value.to(model.device) for name, value in reader.fetch(some).items()}
             out, features = model.encode_tokens(**inputs)
             embedding = out["anchor"].float().cpu().numpy()
+            dim = embedding.shape[1]
             if anchors is None:
                 anchors = _writable(folder / "anchors", np.float32, (len(offsets) - 1, embedding.shape[1]))
             anchors[some] = embedding
@@ -215,7 +217,7 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
                         given[begin:end] = features["attention"][row, : end - begin].float().cpu().numpy()
             bar.update(len(some))
     bar.close()
-    return int(anchors.shape[1])
+    return int(dim)
 
 
 def _as_bits(states: Tensor, cache_type: str) -> np.ndarray:
