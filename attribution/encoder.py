@@ -24,6 +24,7 @@ from ..encoders_hardkuma import (
     resolve_encoder,
     special_token_ids,
 )
+from ..inputs_hardkuma import attendable
 from ..modeling_hardkuma import HardKumaModel
 from ..pooling_hardkuma import normalize, pool
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
@@ -211,7 +212,7 @@ class SentenceEncoder:
     def states(self, ids: Tensor, mask: Tensor, types: Tensor | None = None, tap: AttentionTap | None = None) -> Tensor:
         """Token states (batch, length, hidden) of one encoder call; counted. Gradients follow the caller's mode."""
         self.passes.forward += len(ids)
-        return run_encoder(self.encoder, ids, attendable(mask), types, tap).last_hidden_state
+        return run_encoder(self.encoder, ids, attendable(mask.bool()), types, tap).last_hidden_state
 
     def pooled(self, states: Tensor, weights: Tensor) -> Tensor:
         """Sentence vectors of sets of tokens: (batch, length, hidden), (batch, sets, length) -> (batch, sets, dim)."""
@@ -296,17 +297,6 @@ def score_tokens(
         aggregate(item.text, spans[i], tokens_of_words(item.text, item.offsets, item.content, spans[i]), values[i], how)
         for i, item in enumerate(tokens)
     ]
-
-
-def attendable(mask: Tensor) -> Tensor:
-    """The mask as integers; a row without any token sees its first position (softmax of nothing is NaN).
-
-    >>> attendable(torch.tensor([[False, False], [False, True]])).tolist()
-    [[1, 0], [0, 1]]
-    """
-    first = torch.zeros_like(mask, dtype=torch.bool)
-    first[:, 0] = True
-    return (mask.bool() | (first & ~mask.bool().any(-1, keepdim=True))).long()
 
 
 @contextlib.contextmanager

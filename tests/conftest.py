@@ -8,7 +8,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -145,12 +144,3 @@ def minilm() -> HardKumaModel:
 def _seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real corpora beside the repository; tests that want them skip where they are absent."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the folder of real corpora is absent")
-    return folder

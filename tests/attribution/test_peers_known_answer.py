@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from hardkuma.attribution import METHODS, SentenceEncoder, whitespace_words
-from hardkuma.attribution.encoder import attendable
 from hardkuma.attribution.integrated_gradients import attribute
 from hardkuma.attribution.shapley import neighbour_tree, shapley_values, similarity_of_subsets
+from hardkuma.inputs_hardkuma import attendable
 
 from .conftest import TEXTS
 
