@@ -21,6 +21,7 @@ import numpy as np
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, find_method
 from ..attribution.words import WordScores
+from ..encoders_hardkuma import fingerprint
 from ._conll import TaggedSentence, read_tagged
 from .bootstrap import Interval, bootstrap
 from .data import Corpus, find_corpora, texts_of
@@ -86,6 +87,7 @@ def correlate(
         for corpus in corpora:
             sentences = corpus.sample(sample, seed)
             information = {name: _information(name, corpus, sentences) for name in INFORMATION}
+            known: dict[tuple[str, str], list[WordScores]] = {}  # the same weights of a frozen encoder, once
             for model, encoder in models.items():
                 for name in methods:
                     method = find_method(name)
@@ -93,7 +95,9 @@ def correlate(
                     if method.kind == "gates" and encoder.model is None:
                         continue
                     texts, words = texts_of(sentences)
-                    scores = method.scores(encoder, texts, words)
+                    key = (name, fingerprint(encoder.model if method.kind == "gates" else encoder.encoder))
+                    scores = known[key] if key in known else method.scores(encoder, texts, words)
+                    known[key] = scores
                     for kind, values in information.items():
                         tags = [ALL, *_common_tags(sentences, minimum)] if corpus.name in by_tag else [ALL]
                         for tag in tags:

@@ -102,7 +102,9 @@ def test_perfect_and_reversed_weights(corpus: Corpus, encoder: SentenceEncoder, 
 def test_table_and_plot(corpus: Corpus, encoder: SentenceEncoder) -> None:
     pytest.importorskip("wordfreq")
     models = {"before": encoder, "after": encoder}
-    rows = correlate(models, [corpus], ["gates", "norm"], by_tag=["toy"], minimum=3, draws=5)
+    with encoder.counting() as used:
+        rows = correlate(models, [corpus], ["gates", "norm"], by_tag=["toy"], minimum=3, draws=5)
+    assert used.forward == 3  # equal weights are scored once
     assert {row.method for row in rows} == {"norm"}  # a bare encoder has no gates
     table = correlation_table(rows)
     assert "## toy, all words (12 words)" in table and "| norm of the state (max) | after |" in table
