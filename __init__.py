@@ -16,6 +16,7 @@ _EXPORTS = {
     "HardKumaOutput": "modeling_hardkuma",
     "Kumaraswamy": "gates_hardkuma",
     "StretchedKumaraswamy": "gates_hardkuma",
+    "load_released": "released",
     "surface_batch": "surface_hardkuma",
     "surface_ids": "surface_hardkuma",
 }

@@ -1,0 +1,36 @@
+"""The released gate head: small, complete once saved, and sensible on plain sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from hardkuma import load_released
+from hardkuma.released import RELEASED
+
+
+def test_is_small_and_safe() -> None:
+    assert sum(path.stat().st_size for path in RELEASED.iterdir()) < 1_000_000
+    assert not [path.name for path in RELEASED.iterdir() if path.suffix in (".bin", ".pt", ".pkl", ".py")]
+
+
+def test_selects_names_rather_than_function_words() -> None:
+    model, _ = load_released()
+    text = "Marie Curie moved from Warsaw to Paris because it was the only way that she could study."
+    words = {text[word.start : word.end]: word.probability for word in model.gate_words([text])[0]}
+    names, others = ("Marie", "Curie", "Warsaw", "Paris"), ("from", "to", "because", "it", "was", "the", "that")
+    assert min(words[name] for name in names) > max(words[other] for other in others)
+
+
+def test_saving_it_gives_a_complete_folder(tmp_path: Path) -> None:
+    model, tokenizer = load_released()
+    model.save_pretrained(tmp_path / "whole")
+    again = AutoModel.from_pretrained(tmp_path / "whole", trust_remote_code=True).eval()
+    inputs = tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+    same = AutoTokenizer.from_pretrained(tmp_path / "whole", trust_remote_code=True)(
+        ["Marie Curie moved to Paris."], return_tensors="pt"
+    )
+    assert torch.equal(inputs["input_ids"], same["input_ids"])
+    assert torch.equal(model(**inputs).gate_probs, again(**inputs).gate_probs)
