@@ -97,8 +97,8 @@ def _shaded(text: str, words: Sequence[Mapping[str, Any]], start: int, end: int)
     for word in words:
         if not position <= word["start"] <= word["end"] <= end:
             raise ValueError(
-                f"the word at {word['start']}-{word['end']} does not fit between {position} and {end}; give words and spans in "
-                "reading order, no word across a span's border."
+                f"the word at {word['start']}-{word['end']} does not fit between {position} and {end}; give words and "
+                "spans in reading order, no word across a span's border."
             )
         parts.append(escape(text[position : word["start"]]))
         note = word.get("note") or _number(word)
