@@ -1,0 +1,172 @@
+"""Gate records as HTML: words shaded by probability, selected spans outlined; nothing is fetched, every text is escaped.
+
+A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text. This module needs no other.
+A file of any size is written piece by piece: `page_head(title)`, then `render_record(record)` for each, then `page_foot()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+# Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+LIGHT = (
+    "--ink: #1c2024; --soft: #5b646e; --page: #ffffff; --card: #f5f6f8; --line: #d9dde2; "
+    "--accent: #2f6fde; --mark: 47, 111, 222;"
+)
+DARK = (
+    "--ink: #e6e8eb; --soft: #a0a9b3; --page: #14171a; --card: #1d2125; --line: #353b42; "
+    "--accent: #7da9ff; --mark: 96, 150, 255;"
+)
+# Common to every page of this project; a page adds its own rules.
+BASE_STYLE = f"""
+:root {{ {LIGHT} color-scheme: light dark; }}
+@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
+main {{ max-width: 76rem; margin: 0 auto; padding: 1rem; }}
+h1 {{ font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; overflow-wrap: anywhere; }}
+.small {{ color: var(--soft); font-size: .875rem; }}
+mark {{ color: inherit; border-radius: .2em; padding: .1em .15em; print-color-adjust: exact;
+  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }}
+@media (max-width: 40rem) {{ body {{ font-size: 15px; }} main {{ padding: .75rem; }} }}
+"""
+# The rules of a record alone, for pages that have a style of their own but define the colours above.
+RECORD_STYLE = """
+.hk-record { margin: 0 0 .75rem; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink);
+  content-visibility: auto; contain-intrinsic-size: auto 6rem; }
+.hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
+.hk-text mark, .hk-legend mark { color: inherit; border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
+  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
+.hk-span { outline: 2px solid var(--accent); outline-offset: 1px; border-radius: .2em;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
+.hk-caption { margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }
+.hk-legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
+  font-size: .875rem; }
+.hk-ramp { display: inline-block; width: 6rem; height: 1em; margin: 0 .4em; vertical-align: -.15em; border-radius: .2em;
+  background: linear-gradient(to right, transparent, color-mix(in srgb, rgb(var(--mark)) 55%, transparent));
+  border: 1px solid var(--line); print-color-adjust: exact; }
+"""
+
+
+def shade(word: str, share: float, note: str, css_class: str = "") -> str:
+    """One word as HTML, shaded by a share in [0, 1] (values outside are clipped), with a note that says the number.
+
+    >>> shade("a<b", 0.5, "probability 0.50")
+    '<mark style="--share:50%" title="probability 0.50">a&lt;b</mark>'
+    """
+    percent = round(100 * min(max(share, 0.0), 1.0))
+    named = f' class="{escape(css_class)}"' if css_class else ""
+    return f'<mark{named} style="--share:{percent}%" title="{escape(note)}">{escape(word)}</mark>'
+
+
+def render_words(text: str, words: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The whole text with its words shaded and its spans outlined, as one paragraph.
+
+    Args:
+        words: in reading order, each with "start", "end", "probability" in [0, 1] and, if the note is to say something
+            else than the probability, "note".
+        spans: in reading order, each with "start", "end" and "probability"; no word may cross a span's border.
+
+    >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
+    '<p class="hk-text" dir="auto"><mark style="--share:0%" title="probability 0.00">Hi</mark> Bob</p>'
+    """
+    parts, position, first = [], 0, 0
+    for span in spans:
+        start, end = span["start"], span["end"]
+        before = first
+        while before < len(words) and words[before]["start"] < start:
+            before += 1
+        within = before
+        while within < len(words) and words[within]["start"] < end:
+            within += 1
+        parts.append(_shaded(text, words[first:before], position, start))
+        inner = _shaded(text, words[before:within], start, end)
+        parts.append(f'<span class="hk-span" role="group" aria-label="selected, {_number(span)}">{inner}</span>')
+        position, first = end, within
+    parts.append(_shaded(text, words[first:], position, len(text)))
+    return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'
+
+
+def _shaded(text: str, words: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
+    """text[start:end] with these words shaded."""
+    parts, position = [], start
+    for word in words:
+        if not position <= word["start"] <= word["end"] <= end:
+            raise ValueError(
+                f"the word at {word['start']}-{word['end']} does not fit between {position} and {end}; give words and "
+                "spans in reading order, no word across a span's border."
+            )
+        parts.append(escape(text[position : word["start"]]))
+        note = word.get("note") or _number(word)
+        parts.append(shade(text[word["start"] : word["end"]], word["probability"], note))
+        position = word["end"]
+    return "".join([*parts, escape(text[position:end])])
+
+
+def _number(item: Mapping[str, Any]) -> str:
+    return f"probability {item['probability']:.2f}"
+
+
+def render_record(record: Mapping[str, Any]) -> str:
+    """One text as HTML: its words shaded by probability, its selected spans outlined and listed below.
+
+    >>> word = {"word": "Bob", "start": 3, "end": 6, "probability": 0.9, "selected": True}
+    >>> span = {"text": "Bob", "start": 3, "end": 6, "probability": 0.9}
+    >>> html = render_record({"text": "Hi Bob", "words": [word], "spans": [span], "rate": 0.5, "windows": 1})
+    >>> 'title="probability 0.90">Bob</mark></span>' in html, "1 of 1 words: <bdi>Bob 0.90</bdi>" in html
+    (True, True)
+    """
+    words, spans = record["words"], record["spans"]
+    selected = sum(bool(word["selected"]) for word in words)
+    listed = ", ".join(f"{escape(' '.join(span['text'].split()))} {span['probability']:.2f}" for span in spans)
+    count = f"{selected} of {len(words)} words" if words else "no words"
+    windows = f" (read in {record['windows']} windows)" if record.get("windows", 1) > 1 else ""
+    caption = f"{count}{windows}: <bdi>{listed}</bdi>" if listed else f"{count}{windows}"
+    shown = render_words(record["text"], words, spans)
+    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+
+
+def legend() -> str:
+    """What shade and outline mean."""
+    ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
+    example = f'<span class="hk-span">{shade("word", 0.9, "an example")}</span>'
+    return f'<p class="hk-legend"><span>probability 0{ramp}1</span><span>{example} &nbsp;selected</span></p>'
+
+
+def document_head(title: str, style: str) -> str:
+    """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched."""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{style}</style></head><body><main>\n",
+        ]
+    )
+
+
+def page_head(title: str) -> str:
+    """The start of a page of records, with its legend; records and `page_foot()` follow."""
+    return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{legend()}\n"
+
+
+def page_foot() -> str:
+    """The end of a page."""
+    return "</main></body></html>\n"
+
+
+def render_page(records: Iterable[Mapping[str, Any]], title: str = "HardKuma gates") -> str:
+    """A self-contained page of all records.
+
+    >>> page = render_page([], "A & B")
+    >>> "<h1>A &amp; B</h1>" in page, page.startswith("<!DOCTYPE html>")
+    (True, True)
+    """
+    return page_head(title) + "".join(f"{render_record(record)}\n" for record in records) + page_foot()
