@@ -26,7 +26,7 @@ def token_batches(
     >>> from hardkuma import load_released
     >>> [batch] = token_batches(load_released()[1], ["Rain.", "Marie Curie moved to Paris."], 256, shapes=True)
     >>> {name: tuple(tensor.shape) for name, tensor in batch.items() if name != "token_type_ids"}
-    {'input_ids': (2, 8), 'attention_mask': (2, 8), 'surface_ids': (2, 8)}
+    {'input_ids': (2, 9), 'attention_mask': (2, 9), 'surface_ids': (2, 9)}
     """
     remaining = iter(texts)
     while chunk := list(islice(remaining, CHUNK)):
