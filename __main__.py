@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from .commands import adapt, benchmark, demo, export, gates, train
 
-COMMANDS = {"gates": gates, "adapt": adapt, "export": export, "demo": demo}
+COMMANDS = {"gates": gates, "adapt": adapt, "export": export}
 # Commands that read their own arguments; importing them takes seconds, which `--help` should not.
-HANDED_ON = {"train": train, "benchmark": benchmark}
+HANDED_ON = {"demo": demo, "train": train, "benchmark": benchmark}
 
 DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on sentence encoders, without labels."
 EXAMPLES = """\

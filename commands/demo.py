@@ -1,29 +1,19 @@
-"""`hardkuma demo`: the Space on this machine."""
+"""`hardkuma demo`: hands its words on to app.py, the Space, on this machine."""
 
 from __future__ import annotations
 
-import argparse
-
-from .models import add_model_argument
+from collections.abc import Sequence
 
 SUMMARY = "start the demonstration page on this machine"
-EXAMPLES = """\
-example:
-  hardkuma demo --port 7860        then open http://127.0.0.1:7860
-
-It listens on this machine alone. It needs the package gradio: pip install 'hardkuma[space]'
-"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `hardkuma demo`."""
-    add_model_argument(parser)
-    parser.add_argument("--port", type=int, default=7860, help="default: %(default)s")
-
-
-def run(arguments: argparse.Namespace) -> int:
+def main(words: Sequence[str]) -> int:
     """Serve until Ctrl-C."""
-    from ..app import launch
+    try:
+        from ..app import main as run
 
-    launch(model=arguments.model, port=arguments.port)
-    return 0
+        return run(list(words))
+    except ModuleNotFoundError as error:
+        if error.name != "gradio":
+            raise
+        raise ImportError("the demo needs the package gradio: pip install gradio") from error

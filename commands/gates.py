@@ -98,7 +98,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     return (check_unicode(f"{place} {number}", text) for number, text in enumerate(rows, start=1))
 
 
-def chunks(texts: Iterable[str], most: int = CHUNK_TEXTS, characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
+def chunks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[str]]:
     """Lists of at most `most` texts, closed early once they hold `characters`.
 
     >>> list(chunks(["a", "b", "long text", "c"], most=2, characters=5))
@@ -139,13 +139,13 @@ def _to_stream(arguments: argparse.Namespace, format: str) -> int:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
     out = sys.stdout
     writer = Lines(format, numbers=arguments.numbers, colour=use_colour(out))
-    shown = (lambda record: safe(record)) if format == "text" and out.isatty() else (lambda record: record)
+    shown = safe if format == "text" and out.isatty() else dict
     # Somebody who types wants an answer to each line.
     typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _texts(arguments)
     model = load_model(arguments.model, arguments.device)
     out.write(writer.head.decode())
-    for chunk in chunks(texts, 1 if typed else STREAM_TEXTS):
+    for chunk in chunks(texts, 1 if typed else STREAM_TEXTS, CHUNK_CHARACTERS):
         out.write(writer.part([shown(record) for record in _records(model, chunk, arguments)]).decode())
         out.flush()
     out.write(writer.foot.decode())
@@ -197,7 +197,7 @@ def _to_file(arguments: argparse.Namespace, format: str) -> int:
     crew.wait()  # nobody adds a part before all have looked: they divide the missing ones among them
     count = missing = 0
     with _bar(arguments, crew.rank == 0) as bar:
-        for number, chunk in enumerate(chunks(texts)):
+        for number, chunk in enumerate(chunks(texts, CHUNK_TEXTS, CHUNK_CHARACTERS)):
             count += 1
             if number not in done:
                 if missing % crew.size == crew.rank:
