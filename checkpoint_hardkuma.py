@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 CARD_TEMPLATE = "model_card.md"
 TRAVELLING_FILES = (
     "configuration_hardkuma.py",
+    "alignment_hardkuma.py",
     "surface_hardkuma.py",
     "gates_hardkuma.py",
     "pooling_hardkuma.py",

@@ -6,11 +6,16 @@ without case; the model shifts a gate's logit by the log-odds of its word's clas
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from .alignment_hardkuma import WordIndex
 
 SURFACE_CLASSES = (
     "unknown",  # 0: special tokens, padding, or no information; never shifts a gate
@@ -27,37 +32,44 @@ SURFACE_CLASSES = (
 )
 NUM_SURFACE_CLASSES = len(SURFACE_CLASSES)
 _ID = {name: index for index, name in enumerate(SURFACE_CLASSES)}
+_CAPITALISED = (_ID["initial_inside"], _ID["single_capital"])
 
-_JOINERS = frozenset("'’.-&_")
 _SENTENCE_ENDS = frozenset(".!?…。！？؟।\n")
 _OPENERS = frozenset("\"'“”‘’«»‹›([{（「『¿¡*-–—•")
 
 
-def _is_word_character(character: str) -> bool:
-    # Combining marks belong to the letter before them (Devanagari vowels, decomposed accents).
-    return character.isalnum() or unicodedata.category(character).startswith("M")
+def _marks() -> str:
+    """Combining marks (Devanagari vowels, decomposed accents, ...) as ranges of a regular expression's class."""
+    # All blocks that hold any; the variation selectors at the end of Unicode are listed by hand.
+    marks = [i for i in range(0x300, 0x1F000) if unicodedata.category(chr(i))[0] == "M"]
+    edges = [i for i, mark in enumerate(marks) if i == 0 or mark != marks[i - 1] + 1]
+    ranges = [(marks[i], marks[j - 1]) for i, j in pairwise([*edges, len(marks)])]
+    return "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "\U000e0100-\U000e01ef"
+
+
+def _word_pattern() -> re.Pattern[str]:
+    letters, marks = r"[^\W_]++", _marks()
+    # Letters with their marks, joined by an inner apostrophe, hyphen, full stop, & or _, or by a zero-width (non-)joiner.
+    joined = rf"(?:['’.\-&_\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
+    picture = "[\U0001f000-\U0001faff\u2600-\u27bf\u231a\u231b\u23e9-\u23fa\u2b1b\u2b1c\u2b50\u2b55\u3297\u3299]"
+    # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
+    dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff]*+"
+    emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+"
+    return re.compile(rf"[@#]?{letters}{joined}|{emoji}")
+
+
+_WORD = _word_pattern()
 
 
 def find_words(text: str) -> list[tuple[int, int]]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
-    A leading @ or # belongs to its word.
+    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word.
 
     >>> [("@Ana met O'Neil in the U.S., ok?")[s:e] for s, e in find_words("@Ana met O'Neil in the U.S., ok?")]
     ['@Ana', 'met', "O'Neil", 'in', 'the', 'U.S', 'ok']
     """
-    spans, start = [], None
-    for i, character in enumerate(text):
-        if _is_word_character(character):
-            start = i if start is None else start
-        elif start is not None:
-            joined = character in _JOINERS and i + 1 < len(text) and _is_word_character(text[i + 1])
-            if not joined:
-                spans.append((start, i))
-                start = None
-    if start is not None:
-        spans.append((start, len(text)))
-    return [(s - 1, e) if s > 0 and text[s - 1] in "@#" else (s, e) for s, e in spans]
+    return [found.span() for found in _WORD.finditer(text)]
 
 
 def starts_sentence(text: str, start: int) -> bool:
@@ -74,6 +86,7 @@ def starts_sentence(text: str, start: int) -> bool:
     return i < 0 or text[i] in _SENTENCE_ENDS
 
 
+@lru_cache(maxsize=1 << 16)
 def word_class(word: str, at_start: bool = False) -> int:
     """Class id of one word's form.
 
@@ -102,40 +115,79 @@ def word_class(word: str, at_start: bool = False) -> int:
     return _ID["single_capital"] if len(letters) == 1 else _ID["initial_inside"]
 
 
-def surface_ids(text: str, offsets: Iterable[tuple[int, int]]) -> list[int]:
-    """Class of each token's word, from the original text and the tokens' character offsets.
+def word_classes(text: str, words: Iterable[tuple[int, int]]) -> list[int]:
+    """Class of each word of a text.
 
-    Args:
-        text: the text that was tokenised.
-        offsets: (start, end) per token, as a fast tokenizer gives with `return_offsets_mapping=True`; an empty span
-            (special tokens, padding) gives 0.
-
-    >>> surface_ids("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
-    [0, 4, 5, 5, 1, 0]
+    >>> [SURFACE_CLASSES[kind] for kind in word_classes("Go to Paris", [(0, 2), (3, 5), (6, 11)])]
+    ['initial_start', 'lower', 'initial_inside']
     """
-    class_at = [_ID["symbol"]] * len(text)
-    for start, end in find_words(text):
-        kind = word_class(text[start:end], starts_sentence(text, start))
-        class_at[start:end] = [kind] * (end - start)
-    ids = []
-    for start, end in offsets:
-        # Some tokenizers put the space before a word inside its token.
-        while start < end and text[start].isspace():
-            start += 1
-        # A token of several characters takes the class of its first word character.
-        inside = [class_at[i] for i in range(start, end)]
-        ids.append(next((kind for kind in inside if kind != _ID["symbol"]), inside[0]) if inside else 0)
-    return ids
+    kinds = []
+    for start, end in words:
+        word = text[start:end]
+        kind = word_class(word)
+        # Where a sentence starts makes a difference for capital letters alone.
+        if kind in _CAPITALISED and starts_sentence(text, start):
+            kind = word_class(word, True)
+        kinds.append(kind)
+    return kinds
+
+
+class SurfaceIndex:
+    """Words of several texts with their classes, made once, for any number of windows over these texts.
+
+    >>> index = SurfaceIndex(["Visit Paris!"], [find_words("Visit Paris!")])
+    >>> starts, ends = torch.tensor([[0, 0, 6, 8, 11]]), torch.tensor([[0, 5, 8, 11, 12]])
+    >>> index.ids(torch.tensor([0]), starts, ends)
+    tensor([[0, 4, 5, 5, 1]])
+    """
+
+    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]]):
+        self.texts = texts
+        self.index = WordIndex(words, [len(text) for text in texts])
+        kinds = [kind for text, row in zip(texts, words, strict=True) for kind in word_classes(text, row)]
+        # One more, so that the number of a word that does not exist can be looked up.
+        self._kinds = torch.tensor([*kinds, _ID["symbol"]])
+
+    def ids(self, owners: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """Class of each token's word; owners: (batch,) the text of each row; starts, ends and result: (batch, length).
+
+        A token over several words takes the class of the first that is more than a symbol.
+        """
+        first, count = self.index.touched(owners, starts, ends)
+        ids = (ends > starts).long() * _ID["symbol"]
+        for place in range(int(count.max()) - 1 if count.numel() else -1, -1, -1):
+            kinds = self._kinds[(first + place).clamp_max(len(self._kinds) - 1)]
+            ids = torch.where((count > place) & (kinds != _ID["symbol"]), kinds, ids)
+        # A token of nothing but white space has no class.
+        for row, column in ((ids == _ID["symbol"]) & (count == 0)).nonzero().tolist():
+            if self.texts[int(owners[row])][int(starts[row, column]) : int(ends[row, column])].isspace():
+                ids[row, column] = 0
+        return ids
 
 
 def surface_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequence[int]]] | Tensor) -> Tensor:
-    """`surface_ids` for a tokenised batch: (batch, length), long.
+    """Class of each token's word, from the original texts and the tokens' character offsets: (batch, length), long.
+
+    Args:
+        texts: the texts that were tokenised.
+        offset_mapping: (batch, length, 2) start and end per token, as a fast tokenizer gives with
+            `return_offsets_mapping=True`; an empty span (special tokens, padding) gives 0.
 
     >>> surface_batch(["Paris"], [[(0, 0), (0, 5), (0, 0)]])
     tensor([[0, 4, 0]])
     """
-    rows = offset_mapping.tolist() if isinstance(offset_mapping, Tensor) else offset_mapping
-    return torch.tensor([surface_ids(text, [(s, e) for s, e in row]) for text, row in zip(texts, rows, strict=True)])
+    offsets = torch.as_tensor(offset_mapping, dtype=torch.long).reshape(len(texts), -1, 2)
+    index = SurfaceIndex(texts, [find_words(text) for text in texts])
+    return index.ids(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1])
+
+
+def surface_ids(text: str, offsets: Iterable[tuple[int, int]]) -> list[int]:
+    """`surface_batch` for one text.
+
+    >>> surface_ids("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
+    [0, 4, 5, 5, 1, 0]
+    """
+    return surface_batch([text], [list(offsets)])[0].tolist()
 
 
 class SurfaceStatistics:

@@ -1,16 +1,31 @@
-"""From token gates to words of the original text: character offsets, long texts in windows, selection by rate."""
+"""From token gates to words of the original text: character offsets, long texts in windows, selection by rate.
+
+`score_texts` runs the encoder once; `ScoredText.select` decides, at any rate or threshold, without running it again.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .surface_hardkuma import find_words, surface_batch
+from .alignment_hardkuma import Span, WordIndex, check_words
+from .surface_hardkuma import SurfaceIndex, find_words
+
+# Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
+BATCHES_PER_CHUNK = 64
+
+# What may stand between two selected words of one span. A line break or any other punctuation ends a span.
+_BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
+_AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,26 +38,144 @@ class WordGate:
     selected: bool
 
 
-def gate_words(
+@dataclass(frozen=True)
+class ScoredText:
+    """A text whose words have their probabilities; nothing is decided yet.
+
+    Attributes:
+        text: as it was given.
+        words: (start, end) of each word, in order.
+        probabilities: one for each word, in [0, 1]: the largest of its tokens'.
+        windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
+        threshold: the model's own, which decides where neither rate nor threshold is given.
+    """
+
+    text: str
+    words: list[Span]
+    probabilities: list[float]
+    windows: int
+    threshold: float
+
+    def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
+        """Which words are selected: the `rate` most probable ones (earlier before later), or those above `threshold`.
+
+        >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
+        >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
+        ([True, False], [True, True], [True, True])
+        """
+        check_selection(rate, threshold)
+        values = self.probabilities
+        if rate is None:
+            bar = self.threshold if threshold is None else threshold
+            return [value > bar for value in values]
+        chosen = [False] * len(values)
+        # At least one word of any text that has words.
+        count = min(len(values), max(1, math.floor(rate * len(values) + 0.5)))
+        for i in sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]:
+            chosen[i] = True
+        return chosen
+
+    def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
+        """The record of this text, of plain JSON values; the encoder does not run again.
+
+        Args:
+            rate: select this fraction of the words, the most probable ones, but at least one; in (0, 1].
+            threshold: select words whose probability exceeds this; in [0, 1]. By default the model's own.
+
+        Returns:
+            `{"text", "words": [{"word", "start", "end", "probability", "selected"}],
+            "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
+            nothing but spaces, an & or an en dash between them (or the full stop of an initial: J. Smith); its probability
+            is the largest of its words'. "rate" is the fraction of words that are selected, 0.0 where there are none.
+
+        >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
+        >>> record = scored.select()
+        >>> record["spans"], round(record["rate"], 2)
+        ([{'text': 'Marie Curie', 'start': 0, 'end': 11, 'probability': 0.9}], 0.67)
+        """
+        text, chosen = self.text, self.decide(rate, threshold)
+        words = [
+            {"word": text[start:end], "start": start, "end": end, "probability": value, "selected": selected}
+            for (start, end), value, selected in zip(self.words, self.probabilities, chosen, strict=True)
+        ]
+        return {
+            "text": text,
+            "words": words,
+            "spans": self._spans(chosen),
+            "rate": sum(chosen) / len(chosen) if chosen else 0.0,
+            "windows": self.windows,
+        }
+
+    def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
+        spans: list[dict[str, Any]] = []
+        before = -2  # number of the last selected word
+        for i, selected in enumerate(chosen):
+            if not selected:
+                continue
+            (start, end), value = self.words[i], self.probabilities[i]
+            if before == i - 1 and self._adjacent(*self.words[before], start):
+                span = spans[-1]
+                span["end"], span["probability"] = end, max(span["probability"], value)
+            else:
+                spans.append({"text": "", "start": start, "end": end, "probability": value})
+            before = i
+        for span in spans:
+            span["text"] = self.text[span["start"] : span["end"]]
+        return spans
+
+    def _adjacent(self, start: int, end: int, following: int) -> bool:
+        if _BETWEEN.fullmatch(self.text, end, following):
+            return True
+        initial = end - start == 1 and self.text[start].isupper()
+        return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
+
+
+def check_selection(rate: float | None, threshold: float | None) -> None:
+    """Rate and threshold are fractions, and at most one of them is given.
+
+    >>> check_selection(20, None)
+    Traceback (most recent call last):
+    ValueError: rate must be a fraction in (0, 1], got 20.
+    """
+    if rate is not None and threshold is not None:
+        raise ValueError(f"give rate or threshold, not both; got rate={rate} and threshold={threshold}.")
+    if rate is not None and not (_is_number(rate) and 0 < rate <= 1):
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate!r}.")
+    if threshold is not None and not (_is_number(threshold) and 0 <= threshold <= 1):
+        raise ValueError(f"threshold must be a probability in [0, 1], got {threshold!r}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def gate_records(
     model: Any,
     texts: Sequence[str],
     *,
-    batch_size: int = 32,
     rate: float | None = None,
     threshold: float | None = None,
+    batch_size: int = 32,
     use_surface: bool = True,
     selector: int = 0,
-) -> list[list[WordGate]]:
-    """Gates of the words of each text, in order of the texts; nothing is cut, and batch-mates do not matter.
+) -> list[Record]:
+    """`score_texts` and `ScoredText.select` in one: a record for each text, in order.
 
-    Args:
-        model: a HardKumaModel in eval mode, with its tokenizer.
-        texts: any number of texts of any length; long ones run in overlapping windows.
-        batch_size: windows per forward pass.
-        rate: select this fraction of each text's words, the most probable ones; in (0, 1].
-        threshold: select words whose probability exceeds this; by default the model's own.
-        use_surface: apply the word-shape log-odds that the model holds.
-        selector: which selector, where there are several.
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> record = gate_records(model, ["Marie Curie moved to Paris."], rate=0.4)[0]
+    >>> [word["word"] for word in record["words"]], record["rate"]
+    (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
+    """
+    check_selection(rate, threshold)
+    scored = score_texts(model, texts, batch_size=batch_size, use_surface=use_surface, selector=selector)
+    return [text.select(rate, threshold) for text in scored]
+
+
+def gate_words(
+    model: Any, texts: Sequence[str], *, rate: float | None = None, threshold: float | None = None, **options: Any
+) -> list[list[WordGate]]:
+    """The words of `gate_records` as objects; options of `score_texts`.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -50,76 +183,150 @@ def gate_words(
     >>> [text[word.start : word.end] for word in gate_words(model, [text])[0]]
     ['Marie', 'Curie', 'moved', 'to', 'Paris']
     """
+    check_selection(rate, threshold)
+    records = [scored.select(rate, threshold) for scored in score_texts(model, texts, **options)]
+    fields = ("start", "end", "probability", "selected")
+    return [[WordGate(*(word[field] for field in fields)) for word in record["words"]] for record in records]
+
+
+@torch.inference_mode()
+def score_texts(
+    model: Any,
+    texts: Sequence[str],
+    *,
+    words: Sequence[Sequence[Span]] | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: int = 0,
+) -> list[ScoredText]:
+    """Selection probabilities of the words of each text, in order; nothing is cut, and batch-mates do not matter.
+
+    A text longer than the encoder takes runs in windows that overlap by a quarter. A word takes its value from the window
+    in which it stands furthest from an edge; if that is a tie (a word longer than the overlap), the largest.
+
+    Args:
+        model: a HardKumaModel in eval mode, with its (fast) tokenizer.
+        texts: any number of texts of any length.
+        words: (start, end) of the words of each text, sorted; by default those that `find_words` sees. A word that no
+            token touches has probability 0.
+        batch_size: windows per forward pass.
+        use_surface: apply the word-shape log-odds that the model holds.
+        selector: which selector, where there are several.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> scored = score_texts(model, ["Marie Curie moved to Paris.", ""])
+    >>> scored[0].words, scored[1].words
+    ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
+    """
+    _check_call(model, texts, words, batch_size, selector)
+    results: list[ScoredText | None] = [None] * len(texts)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    step = batch_size * BATCHES_PER_CHUNK
+    for first in range(0, len(order), step):
+        chunk = order[first : first + step]
+        scorer = _Chunk(
+            model, [texts[i] for i in chunk], None if words is None else [list(words[i]) for i in chunk], use_surface
+        )
+        for i, scored in zip(chunk, scorer.run(batch_size, selector), strict=True):
+            results[i] = scored
+    return results
+
+
+def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, selector: int) -> None:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
-    if rate is not None and not 0 < rate <= 1:
-        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts must be strings, but number {i} is a {type(text).__name__}: {text!r:.80}.")
+    if words is not None:
+        if len(words) != len(texts):
+            raise ValueError(f"words must have one list for each of the {len(texts)} texts, got {len(words)}.")
+        for text, row in zip(texts, words, strict=True):
+            check_words(text, row)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
     if not 0 <= selector < model.config.num_selectors:
         raise ValueError(f"selector must be in [0, {model.config.num_selectors - 1}], got {selector}.")
-    threshold = model.config.decision_threshold if threshold is None else threshold
-    probabilities = character_probabilities(model, texts, batch_size, use_surface, selector)
-    return [_decide(text, characters, rate, threshold) for text, characters in zip(texts, probabilities, strict=True)]
+    if not model.tokenizer.is_fast:
+        raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
 
-def _decide(text: str, characters: Tensor, rate: float | None, threshold: float) -> list[WordGate]:
-    spans = find_words(text)
-    values = [float(characters[start:end].max()) for start, end in spans]
-    if rate is not None and values:
-        count = max(1, math.floor(rate * len(values) + 0.5))
-        chosen = set(sorted(range(len(values)), key=lambda i: (-values[i], i))[:count])
-    else:
-        chosen = {i for i, value in enumerate(values) if value > threshold}
-    return [WordGate(s, e, value, i in chosen) for i, ((s, e), value) in enumerate(zip(spans, values, strict=True))]
+class _Chunk:
+    """Texts that are tokenised together, with the best value so far of each of their words."""
 
+    def __init__(self, model: Any, texts: list[str], words: list[list[Span]] | None, use_surface: bool):
+        self.model, self.texts = model, texts
+        found = [find_words(text) for text in texts] if words is None or use_surface else []
+        self.words = found if words is None else words
+        holds_shapes = bool(model.gate_head.surface_log_odds.any()) or "shape" in model.config.selector_inputs
+        self.surface = SurfaceIndex(texts, found) if use_surface and holds_shapes else None
+        self.index = WordIndex(self.words, [len(text) for text in texts])
+        self.values = torch.zeros(self.index.size)
+        self.margins = torch.full((self.index.size,), -1)
 
-@torch.inference_mode()
-def character_probabilities(
-    model: Any, texts: Sequence[str], batch_size: int = 32, use_surface: bool = True, selector: int = 0
-) -> list[Tensor]:
-    """Selection probability of every character's token, (len(text),) for each text; 0 where no token covers it.
+    def run(self, batch_size: int, selector: int) -> list[ScoredText]:
+        tokenizer = self.model.tokenizer
+        length = self.model.config.max_seq_length or min(tokenizer.model_max_length, 512)
+        encoded = tokenizer(
+            self.texts,
+            truncation=True,
+            max_length=length,
+            stride=length // 4,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        owners = encoded.pop("overflow_to_sample_mapping", None) or list(range(len(self.texts)))
+        offsets = encoded.pop("offset_mapping")
+        order = sorted(range(len(owners)), key=lambda i: len(encoded["input_ids"][i]))
+        for first in range(0, len(order), batch_size):
+            rows = order[first : first + batch_size]
+            if not encoded["input_ids"][rows[-1]]:  # an encoder without special tokens, and nothing but empty texts
+                continue
+            inputs = {name: [values[i] for i in rows] for name, values in encoded.items()}
+            self._run_batch(inputs, torch.tensor([owners[i] for i in rows]), [offsets[i] for i in rows], selector)
+        windows = torch.bincount(torch.tensor(owners), minlength=len(self.texts)).tolist()
+        return self._results(windows)
 
-    Where windows overlap, a character takes the value of the window in which it stands furthest from an edge.
-    """
-    if not texts:
-        return []
-    tokenizer = model.tokenizer
-    length = model.config.max_seq_length or min(tokenizer.model_max_length, 512)
-    encoded = tokenizer(
-        list(texts),
-        truncation=True,
-        max_length=length,
-        stride=length // 4,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
-    owners = encoded.pop("overflow_to_sample_mapping", None) or list(range(len(texts)))
-    offsets = encoded.pop("offset_mapping")
-    results = [torch.zeros(max(len(text), 1)) for text in texts]
-    margins = [torch.full((max(len(text), 1),), -1.0) for text in texts]
-    order = sorted(range(len(owners)), key=lambda i: len(encoded["input_ids"][i]))
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        batch = tokenizer.pad({name: [values[i] for i in rows] for name, values in encoded.items()}, return_tensors="pt")
-        if batch["input_ids"].shape[1] == 0:  # an encoder without special tokens, and nothing but empty texts
-            continue
-        if use_surface and bool(model.gate_head.surface_log_odds.any()):
-            width = batch["input_ids"].shape[1]
-            padded = [list(offsets[i]) + [(0, 0)] * (width - len(offsets[i])) for i in rows]
-            batch["surface_ids"] = surface_batch([texts[owners[i]] for i in rows], padded)
-        batch = {name: value.to(model.device) for name, value in batch.items()}
-        probs = model(**batch, return_embeddings=False).gate_probs
-        probs = (probs[:, selector] if probs.ndim == 3 else probs).cpu()
-        for row, i in enumerate(rows):
-            _merge(results[owners[i]], margins[owners[i]], offsets[i], probs[row])
-    return results
+    def _run_batch(self, inputs: dict[str, Any], owners: Tensor, offsets: list[list[Span]], selector: int) -> None:
+        batch = self.model.tokenizer.pad(inputs, padding_side="right", return_tensors="pt")
+        lengths, width = [len(row) for row in offsets], batch["input_ids"].shape[1]
+        padded = torch.tensor([list(row) + [(0, 0)] * (width - len(row)) for row in offsets])
+        starts, ends = padded.unbind(-1)
+        if self.surface is not None:
+            batch["surface_ids"] = self.surface.ids(owners, starts, ends)
+        batch = {name: value.to(self.model.device) for name, value in batch.items()}
+        probs = self.model(**batch, return_embeddings=False).gate_probs
+        probs = (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
+        place = torch.arange(width)
+        margins = torch.minimum(place, torch.tensor(lengths)[:, None] - 1 - place)
+        self._merge(*self.index.touched(owners, starts, ends), probs, margins)
 
+    def _merge(self, first: Tensor, count: Tensor, probs: Tensor, margins: Tensor) -> None:
+        """Take over words that stand further from an edge here than in the windows before; all (batch, length)."""
+        # One entry for each token and word that touch.
+        width, count = probs.shape[1], count.flatten()
+        tokens = torch.arange(len(count)).repeat_interleave(count)
+        nth = torch.arange(len(tokens)) - (count.cumsum(0) - count)[tokens]
+        words = first.flatten()[tokens] + nth
+        # One entry for each window and word: its largest probability, and its distance from the nearer edge.
+        pairs, entry = torch.unique(tokens // width * self.index.size + words, return_inverse=True)
+        value = torch.zeros(len(pairs)).scatter_reduce_(0, entry, probs.flatten()[tokens], "amax")
+        margin = torch.full((len(pairs),), width).scatter_reduce_(0, entry, margins.flatten()[tokens], "amin")
+        words = pairs % max(self.index.size, 1)
+        best = self.margins.scatter_reduce(0, words, margin, "amax")
+        self.values[best > self.margins] = 0.0
+        self.margins = best
+        winners = margin == best[words]
+        self.values.scatter_reduce_(0, words[winners], value[winners], "amax")
 
-def _merge(result: Tensor, margins: Tensor, offsets: Sequence[tuple[int, int]], probs: Tensor) -> None:
-    for place, (start, end) in enumerate(offsets):
-        if end > start:
-            margin = float(min(place, len(offsets) - 1 - place))
-            better = margins[start:end] < margin
-            result[start:end] = torch.where(better, probs[place], result[start:end])
-            margins[start:end] = torch.where(better, margin, margins[start:end])
+    def _results(self, windows: list[int]) -> list[ScoredText]:
+        values, threshold = self.values.tolist(), float(self.model.config.decision_threshold)
+        return [
+            ScoredText(text, words, values[low:high], count, threshold)
+            for text, words, (low, high), count in zip(
+                self.texts, self.words, pairwise(self.index.firsts), windows, strict=True
+            )
+        ]

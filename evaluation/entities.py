@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import character_probabilities
+from ..words_hardkuma import score_texts
 from .data import labels_of, read_corpus
 from .ranking import Ranking, f1_from_counts, f1_of_selection
 
@@ -21,11 +21,9 @@ def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = T
         use_surface: apply the word-shape log-odds that the model holds.
     """
     sentences = read_corpus(path).sentences
-    probabilities = character_probabilities(model, [sentence.text for sentence in sentences], 64, use_surface)
-    scores = [
-        [float(characters[start:end].max()) for start, end in sentence.words]
-        for sentence, characters in zip(sentences, probabilities, strict=True)
-    ]
+    texts, words = [sentence.text for sentence in sentences], [sentence.words for sentence in sentences]
+    scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface)
+    scores = [sentence.probabilities for sentence in scored]
     labels = labels_of(sentences)
     curve = Ranking(labels, scores).curve()
     chosen = [[int(score > model.config.decision_threshold) for score in row] for row in scores]

@@ -9,7 +9,7 @@ import torch
 
 from hardkuma import HardKumaModel
 from hardkuma.surface_hardkuma import find_words
-from hardkuma.words_hardkuma import character_probabilities, gate_words
+from hardkuma.words_hardkuma import gate_words, score_texts
 from tests.conftest import SENTENCES
 
 
@@ -69,7 +69,7 @@ def test_static_encoder_and_empty_texts(make_model: Callable) -> None:
     model = make_model("hardkuma_static")
     assert gate_words(model, ["", ""]) == [[], []]
     assert len(gate_words(model, ["", "paris"])[1]) == 1
-    assert character_probabilities(model, []) == []
+    assert score_texts(model, []) == []
 
 
 def test_bad_arguments(make_model: Callable) -> None:
