@@ -4,8 +4,8 @@
     python app.py --model FOLDER       # another checkpoint
     python app.py --write-space DIR    # a folder that is a complete Space, to be pushed to the Hub
 
-Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it does inside a Space). Nothing is fetched from
-elsewhere, nothing is reported to anyone and no text is stored.
+Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it does inside a Space). Nothing is fetched
+from elsewhere, nothing is reported to anyone and no text is stored.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ from hardkuma.words_hardkuma import ScoredText, score_texts
 MAX_CHARACTERS = 10_000
 MAX_CHARACTERS_COMPARED = 1_000
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
-PEERS = ("attention", "norm", "loo_word")
+PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 EXAMPLES = (
     "Marie Curie moved from Warsaw to Paris in 1891 and shared the Nobel Prize in Physics with her husband Pierre.",
     "Please restart the router twice, then wait until the green light stops blinking before you call support.",
     "The old lighthouse keeper climbed the stairs every evening, although nobody had seen a ship for thirty years.",
-    "Der Zug nach München fällt heute aus 🚆 – bitte nehmen Sie den Bus vom Hauptbahnhof.",
+    "Der Zug nach München fällt heute aus, bitte nehmen Sie den Bus vom Hauptbahnhof.",
 )
 STYLE = f"""
 .gradio-container {{ {LIGHT} }}
 .dark .gradio-container, .dark.gradio-container {{ {DARK} }}
 {RECORD_STYLE}
+.hk-record {{ margin: 0; border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }}
+.hk-record :is(p, h3, mark, figcaption, bdi) {{ color: inherit; }} .hk-record .hk-caption {{ color: var(--soft); }}
 .hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
 .hk-grid section {{ min-width: 0; }}
 .hk-grid h3 {{ margin: 0 0 .25rem; font-size: 1rem; }}
@@ -99,10 +101,10 @@ def as_fraction(percent: float | None) -> float:
 
 @dataclass(frozen=True)
 class Scores:
-    """One method's scores of a text: how the method is called, what it costs, and its words, shaded from 0 to 1."""
+    """One method's scores of a text: its name, what it cost, and its words, shaded from 0 to 1."""
 
     title: str
-    cost: str
+    passes: int
     scored: ScoredText
     raw: list[float]
     missing: int = 0
@@ -134,11 +136,11 @@ class Demo:
         """The gates and the peers on one text."""
         check_text(text, MAX_CHARACTERS_COMPARED)
         gates = score_texts(self.model, [text])[0]
-        results = [Scores("HardKuma gates", "1", gates, gates.probabilities)]
-        for name in PEERS:
-            method = METHODS[name]
-            found = method.scores(self.encoder, [text], [gates.words])[0]
-            results.append(Scores(method.title, method.cost, relative(found), found.scores, len(found.missing)))
+        results = [Scores("HardKuma gates", gates.windows, gates, gates.probabilities)]
+        for name, title in PEERS.items():
+            with self.encoder.counting() as used:
+                found = METHODS[name].scores(self.encoder, [text], [gates.words])[0]
+            results.append(Scores(title, used.forward, relative(found), found.scores, len(found.missing)))
         return results
 
 
@@ -169,9 +171,9 @@ def show_comparison(results: Sequence[Scores], percent: float) -> str:
         mine = {i for i, word in enumerate(record["words"]) if word["selected"]}
         chosen = mine if place == 0 else chosen
         words = [word | {"note": f"score {raw:.3g}"} for word, raw in zip(record["words"], result.raw, strict=True)]
-        caption = f"{result.cost} pass{'' if result.cost == '1' else 'es'} of the encoder"
+        caption = f"{result.passes} pass{'' if result.passes == 1 else 'es'} of the encoder"
         if place:
-            caption += f"; {len(mine & chosen)} of {len(mine)} words as the gates"
+            caption += f"; {len(mine & chosen)} of {len(mine)} words in common with the gates"
         if result.missing:
             caption += f"; {result.missing} words are beyond the encoder's length and have no score"
         shown = render_words(record["text"], words, record["spans"])
@@ -194,14 +196,18 @@ def as_file(scored: ScoredText | None, percent: float, kind: str) -> dict[str, s
 
 
 def theme() -> Any:
-    """Gradio's plain theme with the system's own fonts: nothing is fetched."""
+    """Gradio's default theme with the system's own fonts: nothing is fetched."""
     gr = require("gradio", "demo")
-    return gr.themes.Base(
+    plain = gr.themes.Default(
         primary_hue="blue",
-        neutral_hue="slate",
+        neutral_hue="zinc",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
     )
+    # The default greys of small print are too faint to read.
+    readable = {"body_text_color_subdued": "*neutral_600", "block_info_text_color": "*neutral_600"}
+    readable |= {f"{name}_dark": "*neutral_300" for name in readable}
+    return plain.set(**readable)
 
 
 def build_app(model: HardKumaModel | None = None) -> Any:
@@ -213,7 +219,7 @@ def build_app(model: HardKumaModel | None = None) -> Any:
     gr = require("gradio", "demo")
     demo = Demo(load_released()[0] if model is None else model)
     with gr.Blocks(title="HardKuma", analytics_enabled=False) as app:
-        gr.Markdown("# HardKuma\nWhich words carry this text's meaning? Learned gates on a sentence encoder, without labels.")
+        gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
         with gr.Tab("One text"):
             _one_text(gr, demo)
         with gr.Tab("Other methods"):
@@ -241,8 +247,8 @@ def _one_text(gr: Any, demo: Demo) -> None:
     output = gr.HTML(shown, elem_id="gates")
     gr.HTML(legend())
     with gr.Row():
-        save_json = gr.Button("Download JSON")
-        save_html = gr.Button("Download HTML")
+        save_json = gr.Button("Download JSON", size="sm")
+        save_html = gr.Button("Download HTML", size="sm")
     with gr.Accordion("Every word's probability", open=False):
         table = gr.HTML(numbers, elem_id="numbers")
 
@@ -260,7 +266,9 @@ def _one_text(gr: Any, demo: Demo) -> None:
     text.input(encode, [text, rate], [scored, output, table], **live)
     rate.change(reselect, [scored, rate], [output, table], **live)
     _downloads(gr, scored, rate, {save_json: "json", save_html: "html"})
-    gr.Examples([[example] for example in EXAMPLES], [text], [scored, output, table], lambda text: encode(text, 20), run_on_click=True)
+    # Clicking an example changes the text, which counts as input only when it is typed.
+    examples = gr.Examples([[example] for example in EXAMPLES], [text])
+    examples.load_input_event.then(encode, [text, rate], [scored, output, table], **live)
 
 
 def _downloads(gr: Any, scored: Any, rate: Any, buttons: dict[Any, str]) -> None:

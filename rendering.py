@@ -41,7 +41,7 @@ RECORD_STYLE = """
 .hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
 .hk-text mark, .hk-legend mark { color: inherit; border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
   background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
-.hk-span { outline: 2px solid var(--accent); outline-offset: 1px; border-radius: .2em;
+.hk-span { outline: 2px solid var(--accent); outline-offset: 0; border-radius: .2em;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }
 .hk-caption { margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }
 .hk-legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
