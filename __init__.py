@@ -16,7 +16,12 @@ _EXPORTS = {
     "HardKumaOutput": "modeling_hardkuma",
     "Kumaraswamy": "gates_hardkuma",
     "StretchedKumaraswamy": "gates_hardkuma",
+    "ScoredText": "words_hardkuma",
+    "TokenGatesPipeline": "pipeline_hardkuma",
+    "explain_pair": "pairs_hardkuma",
+    "gate_records": "words_hardkuma",
     "load_released": "released",
+    "score_texts": "words_hardkuma",
     "surface_batch": "surface_hardkuma",
     "surface_ids": "surface_hardkuma",
 }

@@ -37,8 +37,10 @@ TRAVELLING_FILES = (
     "objective_hardkuma.py",
     "checkpoint_hardkuma.py",
     "pretrained_hardkuma.py",
-    "modeling_hardkuma.py",
     "words_hardkuma.py",
+    "pairs_hardkuma.py",
+    "modeling_hardkuma.py",
+    "pipeline_hardkuma.py",
 )
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -93,10 +95,35 @@ def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, config: Ha
     tokenizer.save_pretrained(folder)
 
 
-def write_code(folder: Path) -> None:
-    """All code that travels with a checkpoint; it needs torch and transformers alone."""
+def write_code(folder: Path, source: str | None = None) -> None:
+    """All code that travels with a checkpoint; it needs torch and transformers alone.
+
+    Args:
+        folder: where to write.
+        source: the checkpoint that the model was loaded from: where code comes from a checkpoint, the files that the model
+            itself does not import (pipeline, handler) are still there.
+    """
     for name in TRAVELLING_FILES:
-        shutil.copyfile(HERE / name, folder / name)
+        found = _find(name, source)
+        if found is None:
+            logger.warning("no %s found beside the code or in %s: the checkpoint goes without it.", name, source)
+        else:
+            shutil.copyfile(found, folder / name)
+
+
+def _find(name: str, source: str | None) -> Path | None:
+    """A file of this package, from beside the code or from the checkpoint that the code came with."""
+    if (HERE / name).is_file():
+        return HERE / name
+    if not source:
+        return None
+    found = cached_file(
+        source,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
 
 
 def write_sentence_transformers(folder: Path) -> None:
@@ -130,26 +157,13 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
         source: the checkpoint that the model was loaded from, searched for the template if the package is not there.
         values: further fields of the template by name ("name", "training", "evaluation", "examples").
     """
-    template = _find_template(source)
-    if template is None:
+    found = _find(CARD_TEMPLATE, source)
+    if found is None:
         logger.warning("no %s found beside the code or in %s: the checkpoint gets no card.", CARD_TEMPLATE, source)
         return
+    template = found.read_text(encoding="utf-8")
     (folder / CARD_TEMPLATE).write_text(template, encoding="utf-8")
     (folder / "README.md").write_text(render_card(template, config, values), encoding="utf-8")
-
-
-def _find_template(source: str | None) -> str | None:
-    if (HERE / CARD_TEMPLATE).is_file():
-        return (HERE / CARD_TEMPLATE).read_text(encoding="utf-8")
-    if not source:
-        return None
-    found = cached_file(
-        source,
-        CARD_TEMPLATE,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if found is None else Path(found).read_text(encoding="utf-8")
 
 
 def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ AUTO_MAP = {
     "AutoModel": "modeling_hardkuma.HardKumaModel",
     "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
 }
+CUSTOM_PIPELINES = {"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}}
 
 # Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
 UNTRUSTED_KEYS = frozenset(
@@ -269,6 +271,7 @@ class HardKumaConfig(PreTrainedConfig):
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
         kwargs["auto_map"] = dict(AUTO_MAP)
+        kwargs["custom_pipelines"] = copy.deepcopy(CUSTOM_PIPELINES)
         kwargs["id2label"] = {0: "O", 1: "ENTITY"}
         kwargs["label2id"] = {"O": 0, "ENTITY": 1}
         super().__init__(**kwargs)

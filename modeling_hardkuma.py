@@ -36,10 +36,11 @@ from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, selec
 from .inputs_hardkuma import TokenBatch, attendable, content_mask, prepare, tracing
 from .losses_hardkuma import world_size
 from .objective_hardkuma import Rows, objective
+from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
-from .words_hardkuma import WordGate, gate_words
+from .words_hardkuma import Record, WordGate, gate_records, gate_words
 
 logger = logging.get_logger(__name__)
 
@@ -273,6 +274,25 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """The gates' distribution of an output, with `p_zero`, `p_one`, `mean`, ... per token (stretched sampler)."""
         config = self.config
         return make_gate(output.alpha, output.beta, config.sampler, config.stretch_low, config.stretch_high)
+
+    def gate_records(self, texts: list[str], **options: Any) -> list[Record]:
+        """Words and spans of each text as plain JSON values; options of `words_hardkuma.gate_records`.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> model.gate_records(["Marie moved."], rate=1.0)[0]["spans"][0]["text"]
+        'Marie moved'
+        """
+        return gate_records(self, texts, **options)
+
+    def explain_pair(self, a: str, b: str, **options: Any) -> dict[str, Any]:
+        """The words on each side that carry the similarity of two texts; see `pairs_hardkuma.explain_pair`.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> pair = model.explain_pair("a cat on a mat", "the cat sleeps")
+        >>> [word["word"] for word in pair["a"]["words"] if word["carries"]]
+        ['cat']
+        """
+        return explain_pair(self, a, b, **options)
 
     def gate_words(self, texts: list[str], **options: Any) -> list[list[WordGate]]:
         """Words of each text with character offsets, probability and decision; options of `words_hardkuma.gate_words`.

@@ -159,7 +159,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
         with staged(save_directory) as folder:
             PreTrainedModel.save_pretrained(base, folder, state_dict=state_dict, **kwargs)
-            write_code(folder)
+            write_code(folder, base.name_or_path)
             write_tokenizer(folder, tokenizer, base.config)
             write_sentence_transformers(folder)
             write_card(folder, base.config, base.name_or_path, card)

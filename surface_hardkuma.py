@@ -159,9 +159,10 @@ class SurfaceIndex:
             kinds = self._kinds[(first + place).clamp_max(len(self._kinds) - 1)]
             ids = torch.where((count > place) & (kinds != _ID["symbol"]), kinds, ids)
         # A token of nothing but white space has no class.
-        for row, column in ((ids == _ID["symbol"]) & (count == 0)).nonzero().tolist():
-            if self.texts[int(owners[row])][int(starts[row, column]) : int(ends[row, column])].isspace():
-                ids[row, column] = 0
+        bare = ((ids == _ID["symbol"]) & (count == 0)).nonzero(as_tuple=True)
+        spots = zip(owners[bare[0]].tolist(), starts[bare].tolist(), ends[bare].tolist(), strict=True)
+        blank = [self.texts[owner][start:end].isspace() for owner, start, end in spots]
+        ids[bare] = torch.where(torch.tensor(blank, dtype=torch.bool), 0, ids[bare])
         return ids
 
 

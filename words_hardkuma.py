@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -254,6 +254,10 @@ def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, s
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
 
+def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
+    return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
+
+
 class _Chunk:
     """Texts that are tokenised together, with the best value so far of each of their words."""
 
@@ -277,32 +281,35 @@ class _Chunk:
             stride=length // 4,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
+            return_attention_mask=False,
         )
-        owners = encoded.pop("overflow_to_sample_mapping", None) or list(range(len(self.texts)))
-        offsets = encoded.pop("offset_mapping")
-        order = sorted(range(len(owners)), key=lambda i: len(encoded["input_ids"][i]))
-        for first in range(0, len(order), batch_size):
-            rows = order[first : first + batch_size]
-            if not encoded["input_ids"][rows[-1]]:  # an encoder without special tokens, and nothing but empty texts
+        owners = torch.tensor(encoded.pop("overflow_to_sample_mapping", None) or list(range(len(self.texts))))
+        lengths = torch.tensor([len(row) for row in encoded["input_ids"]])
+        before = lengths.cumsum(0) - lengths
+        offsets = _flat(map(chain.from_iterable, encoded["offset_mapping"])).view(-1, 2)
+        padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+        tokens = {name: _flat(encoded[name]) for name in padding if name in encoded}
+        for rows in lengths.argsort(stable=True).split(batch_size):
+            place = torch.arange(int(lengths[rows[-1]]))
+            if len(place) == 0:  # an encoder without special tokens, and nothing but empty texts
                 continue
-            inputs = {name: [values[i] for i in rows] for name, values in encoded.items()}
-            self._run_batch(inputs, torch.tensor([owners[i] for i in rows]), [offsets[i] for i in rows], selector)
-        windows = torch.bincount(torch.tensor(owners), minlength=len(self.texts)).tolist()
-        return self._results(windows)
+            inside = place < lengths[rows][:, None]
+            taken = torch.where(inside, before[rows][:, None] + place, 0)
+            inputs = {name: torch.where(inside, flat[taken], padding[name]) for name, flat in tokens.items()}
+            inputs["attention_mask"] = inside.long()
+            starts, ends = (offsets[taken] * inside[..., None]).unbind(-1)
+            # The distance of a token from the nearer edge of its window.
+            margins = torch.minimum(place, lengths[rows][:, None] - 1 - place)
+            probs = self._forward(inputs, owners[rows], starts, ends, selector)
+            self._merge(*self.index.touched(owners[rows], starts, ends), probs, margins)
+        return self._results(torch.bincount(owners, minlength=len(self.texts)).tolist())
 
-    def _run_batch(self, inputs: dict[str, Any], owners: Tensor, offsets: list[list[Span]], selector: int) -> None:
-        batch = self.model.tokenizer.pad(inputs, padding_side="right", return_tensors="pt")
-        lengths, width = [len(row) for row in offsets], batch["input_ids"].shape[1]
-        padded = torch.tensor([list(row) + [(0, 0)] * (width - len(row)) for row in offsets])
-        starts, ends = padded.unbind(-1)
+    def _forward(self, inputs: dict[str, Tensor], owners: Tensor, starts: Tensor, ends: Tensor, selector: int) -> Tensor:
         if self.surface is not None:
-            batch["surface_ids"] = self.surface.ids(owners, starts, ends)
-        batch = {name: value.to(self.model.device) for name, value in batch.items()}
-        probs = self.model(**batch, return_embeddings=False).gate_probs
-        probs = (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
-        place = torch.arange(width)
-        margins = torch.minimum(place, torch.tensor(lengths)[:, None] - 1 - place)
-        self._merge(*self.index.touched(owners, starts, ends), probs, margins)
+            inputs["surface_ids"] = self.surface.ids(owners, starts, ends)
+        inputs = {name: value.to(self.model.device) for name, value in inputs.items()}
+        probs = self.model(**inputs, return_embeddings=False).gate_probs
+        return (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
 
     def _merge(self, first: Tensor, count: Tensor, probs: Tensor, margins: Tensor) -> None:
         """Take over words that stand further from an edge here than in the windows before; all (batch, length)."""

@@ -7,7 +7,10 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import re
 from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -138,6 +141,26 @@ def minilm() -> HardKumaModel:
     """Fresh gates on the embedded MiniLM."""
     torch.manual_seed(0)
     return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+
+
+@pytest.fixture(scope="session")
+def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages that holds torch, transformers, what those two require, and nothing else."""
+    site, seen, todo = tmp_path_factory.mktemp("site"), set(), ["torch", "transformers"]
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # a requirement of another platform
+            continue
+        todo += [re.match(r"[\w.-]+", line).group() for line in found.requires or [] if "extra ==" not in line]
+        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+    return site
 
 
 @pytest.fixture(autouse=True)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
 from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
@@ -23,26 +21,6 @@ from tests.conftest import FAMILIES, SENTENCES
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding", "alpha", "beta"]
-
-
-@pytest.fixture(scope="session")
-def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages that holds torch, transformers, what those two require, and nothing else."""
-    site, seen, todo = tmp_path_factory.mktemp("site"), set(), ["torch", "transformers"]
-    while todo:
-        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
-        if name in seen:
-            continue
-        seen.add(name)
-        try:
-            found = metadata.distribution(name)
-        except metadata.PackageNotFoundError:  # a requirement of another platform
-            continue
-        todo += [re.match(r"[\w.-]+", line).group() for line in found.requires or [] if "extra ==" not in line]
-        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
-            if not (site / top).exists():
-                (site / top).symlink_to(found.locate_file(top))
-    return site
 
 
 FRESH = """
@@ -189,20 +167,6 @@ def test_sentence_transformers_with_minilm(minilm: HardKumaModel, tmp_path: Path
     minilm.save_pretrained(tmp_path / "model")
     got = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).encode(texts, convert_to_tensor=True)
     assert (got - outputs(minilm, texts)["rationale_embedding"]).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
-def test_token_classification_pipeline(strategy: str, make_model: Callable, tmp_path: Path) -> None:
-    model = make_model()
-    model.save_pretrained(tmp_path / "model")
-    text = "marie curie moved to paris in 1891 ."
-    run = pipeline("token-classification", model=str(tmp_path / "model"), trust_remote_code=True)
-    found = run(text, aggregation_strategy=strategy, ignore_labels=[])
-    assert found and all(text[item["start"] : item["end"]].strip() for item in found)
-    if strategy == "none":
-        probs = outputs(model, [text])["gate_probs"][0, 1:-1]
-        scores = [item["score"] if item["entity"] == "ENTITY" else 1 - item["score"] for item in found]
-        assert torch.allclose(torch.tensor(scores), probs, atol=1e-5)
 
 
 def test_classifier_saves_the_same_checkpoint(make_model: Callable, tmp_path: Path) -> None:

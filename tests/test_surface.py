@@ -78,6 +78,17 @@ def test_words_of_many_scripts() -> None:
     ]
 
 
+def test_an_emoji_is_one_word_and_a_stray_mark_is_none() -> None:
+    text = "I ❤️ 🍕👨\u200d👩\u200d👧 🇫🇷🇩🇪 👍🏽 1️⃣ می\u200cخواهم → \u0301 ok"
+    expected = ["I", "❤️", "🍕", "👨\u200d👩\u200d👧", "🇫🇷", "🇩🇪", "👍🏽", "1️⃣", "می\u200cخواهم", "ok"]
+    assert [text[s:e] for s, e in find_words(text)] == expected
+
+
+def test_a_token_over_several_words_and_one_of_white_space() -> None:
+    text = "🙂 Ana, 7\n\n"
+    assert surface_ids(text, [(0, 5), (1, 2), (5, 8), (5, 6), (8, 10)]) == [5, 0, 2, 1, 0]
+
+
 def test_sub_words_take_the_class_of_their_word() -> None:
     text = "see iPhones"
     assert surface_ids(text, [(0, 3), (4, 5), (5, 8), (8, 11)]) == [3, 8, 8, 8]

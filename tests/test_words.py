@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 
 from hardkuma import HardKumaModel
 from hardkuma.surface_hardkuma import find_words
-from hardkuma.words_hardkuma import gate_words, score_texts
+from hardkuma.words_hardkuma import ScoredText, gate_records, gate_words, score_texts
 from tests.conftest import SENTENCES
 
 
@@ -32,6 +35,37 @@ def test_long_texts_run_in_windows_and_nothing_is_cut(make_model: Callable) -> N
     words = gate_words(model, [text])[0]
     assert [(w.start, w.end) for w in words] == find_words(text)
     assert len(words) > 3 * 40 and all(0 < word.probability < 1 for word in words)
+
+
+@pytest.mark.parametrize("family", ["bert", "hardkuma_static"])
+def test_words_in_overlapping_windows_against_a_loop(family: str, make_model: Callable) -> None:
+    """A word takes its value from the window in which it stands furthest from an edge; ties take the largest."""
+    model = make_model(family)
+    # A word of 60 tokens is longer than a window.
+    text = " ".join(SENTENCES * 3) + " " + "paris-" * 30 + "london and " + " ".join(SENTENCES)
+    encoded = model.tokenizer(
+        [text], truncation=True, max_length=40, stride=10, return_overflowing_tokens=True, return_offsets_mapping=True
+    )
+    assert len(encoded["input_ids"]) > 3
+    best: dict[tuple[int, int], tuple[int, float]] = {}
+    for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        probs = model(torch.tensor([ids])).gate_probs[0].tolist()
+        for span in find_words(text):
+            places = [i for i, (s, e) in enumerate(offsets) if s < span[1] and e > span[0] and e > s]
+            if places:
+                margin = min(min(i, len(ids) - 1 - i) for i in places)
+                best[span] = max(best.get(span, (-1, 0.0)), (margin, max(probs[i] for i in places)))
+    scored = score_texts(model, [text])[0]
+    assert scored.windows == len(encoded["input_ids"]) and scored.words == find_words(text)
+    assert scored.probabilities == pytest.approx([best[span][1] for span in scored.words], abs=1e-5)
+
+
+def test_a_token_over_several_words_counts_for_each(make_model: Callable) -> None:
+    model, text = make_model(), "marie curie moved"
+    pieces = [(0, 2), (2, 5), (6, 8), (8, 11), (12, 17)]
+    whole, split = (score_texts(model, [text], words=[spans])[0].probabilities for spans in (find_words(text), pieces))
+    assert split == [whole[0], whole[0], whole[1], whole[1], whole[2]]
+    assert score_texts(model, [text], words=[[(5, 6)]])[0].probabilities == [0.0], "no token touches the space"
 
 
 def test_order_batch_and_company_do_not_matter(make_model: Callable) -> None:
@@ -82,3 +116,102 @@ def test_bad_arguments(make_model: Callable) -> None:
         gate_words(model, ["paris"], selector=3)
     with pytest.raises(ValueError, match="training mode"):
         gate_words(model.train(), ["paris"])
+
+
+TEXTS = [
+    "Marie Curie moved to Paris in 1891.",
+    "cafe\u0301 I ❤️ 👨\u200d👩\u200d👧 🇫🇷 in दिल्ली, 東京タワー",
+    "القاهرة می\u200cخواهم\tтест\r\nNew\nYork",
+    "",
+    "  …  ",
+    "a" * 3000,
+]
+
+
+def test_records_are_plain_json_with_true_offsets(minilm: HardKumaModel) -> None:
+    texts = [*TEXTS, "The annual report was not approved by Ana. " * 60]
+    records = gate_records(minilm, texts, rate=0.3)
+    assert json.loads(json.dumps(records, allow_nan=False)) == records
+    for text, record in zip(texts, records, strict=True):
+        assert list(record) == ["text", "words", "spans", "rate", "windows"] and record["text"] == text
+        assert [(word["start"], word["end"]) for word in record["words"]] == find_words(text)
+        for word in record["words"]:
+            assert word["word"] == text[word["start"] : word["end"]]
+            assert type(word["probability"]) is float and type(word["selected"]) is bool
+            assert 0 <= word["probability"] <= 1
+        for span in record["spans"]:
+            inside = [w for w in record["words"] if span["start"] <= w["start"] and w["end"] <= span["end"]]
+            assert span["text"] == text[span["start"] : span["end"]] and all(word["selected"] for word in inside)
+            assert span["probability"] == max(word["probability"] for word in inside)
+        chosen = [word["selected"] for word in record["words"]]
+        assert record["rate"] == (sum(chosen) / len(chosen) if chosen else 0.0)
+        assert all(
+            any(s["start"] <= w["start"] < s["end"] for s in record["spans"]) == w["selected"] for w in record["words"]
+        )
+    assert [record["windows"] for record in records[:5]] == [1] * 5 and records[-1]["windows"] > 1
+    assert records[3]["words"] == [] and records[3]["rate"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("Marie Curie", ["Marie Curie"]),
+        ("Simon & Garfunkel", ["Simon & Garfunkel"]),
+        ("J. K. Rowling", ["J. K. Rowling"]),
+        ("Austro–Hungarian", ["Austro–Hungarian"]),
+        ("won. Then", ["won", "Then"]),
+        ("Paris, Rome", ["Paris", "Rome"]),
+        ("Paris - Rome", ["Paris", "Rome"]),
+        ("Paris\nRome", ["Paris", "Rome"]),
+        ("🇫🇷🇩🇪", ["🇫🇷🇩🇪"]),
+    ],
+)
+def test_what_joins_selected_words_to_a_span(text: str, spans: list[str]) -> None:
+    words = find_words(text)
+    scored = ScoredText(text, words, [0.6] * len(words), windows=1, threshold=0.5)
+    assert [span["text"] for span in scored.select()["spans"]] == spans
+    assert scored.select(threshold=0.7)["spans"] == []
+
+
+def test_selecting_again_does_not_encode_again(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    scored = score_texts(model, SENTENCES)
+    monkeypatch.setattr(model.encoder, "forward", None)
+    for rate in (0.05, 0.2, 0.5):
+        for item in scored:
+            chosen = sum(word["selected"] for word in item.select(rate=rate)["words"])
+            assert chosen == max(1, math.floor(rate * len(item.words) + 0.5))
+    nested = [{w["start"] for w in scored[4].select(rate=rate)["words"] if w["selected"]} for rate in (0.1, 0.3, 0.6, 1.0)]
+    assert all(small < large for small, large in itertools.pairwise(nested)), "a larger rate only adds words"
+
+
+def test_left_padding_and_chunks_change_nothing(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    plain = score_texts(model, SENTENCES)
+    model.tokenizer.padding_side = "left"
+    monkeypatch.setattr("hardkuma.words_hardkuma.BATCHES_PER_CHUNK", 1)
+    for other, item in zip(score_texts(model, SENTENCES, batch_size=2), plain, strict=True):
+        assert other.text == item.text and other.probabilities == pytest.approx(item.probabilities, abs=1e-5)
+
+
+def test_every_selector_has_its_own_words(make_model: Callable) -> None:
+    model = make_model(num_selectors=2)
+    probs = model(**model.tokenizer([SENTENCES[5]], return_tensors="pt")).gate_probs[0, :, 1:-1]
+    for k in range(2):
+        assert score_texts(model, [SENTENCES[5]], selector=k)[0].probabilities == pytest.approx(probs[k].tolist(), abs=1e-6)
+
+
+def test_bad_texts_words_and_selections(make_model: Callable) -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="number 1 is a NoneType: None"):
+        gate_records(model, ["paris", None])
+    with pytest.raises(ValueError, match=r"give rate or threshold, not both; got rate=0.2 and threshold=0.5"):
+        gate_records(model, ["paris"], rate=0.2, threshold=0.5)
+    with pytest.raises(ValueError, match=r"threshold must be a probability in \[0, 1\], got nan"):
+        gate_records(model, ["paris"], threshold=math.nan)
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        gate_records(model, ["paris"], batch_size=0)
+    with pytest.raises(ValueError, match=r"word \(2, 9\) of a text of 5 characters"):
+        score_texts(model, ["paris"], words=[[(2, 9)]])
+    with pytest.raises(ValueError, match="one list for each of the 1 texts, got 0"):
+        score_texts(model, ["paris"], words=[])

