@@ -2,7 +2,7 @@
 
     python app.py                      # or: hardkuma demo; opens http://127.0.0.1:7860
     python app.py --model FOLDER       # another checkpoint
-    python app.py --write-space DIR    # a folder that is a complete Space, to be pushed to the Hub
+    python app.py --write-space DIR    # write a folder that is a complete Space instead
 
 Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it does inside a Space). Nothing is fetched
 from elsewhere, nothing is reported to anyone and no text is stored.
@@ -15,21 +15,27 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from hardkuma.attribution import METHODS, SentenceEncoder
 from hardkuma.attribution.needs import require
 from hardkuma.attribution.words import WordScores
 from hardkuma.modeling_hardkuma import HardKumaModel
+from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.released import load_released
-from hardkuma.rendering import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_record, render_words
+from hardkuma.rendering import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_pair, render_record, render_words
+from hardkuma.space import write_space
 from hardkuma.words_hardkuma import ScoredText, score_texts
 
 # A text of the first limit takes about ten windows; leave-one-out runs the encoder once for every word.
 MAX_CHARACTERS = 10_000
 MAX_CHARACTERS_COMPARED = 1_000
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
+PAIRS = (
+    ("A cat sleeps on the warm kitchen floor.", "My cat is asleep in the kitchen."),
+    ("The bank raised its interest rates again.", "We sat on the bank of the river and watched the boats."),
+    ("How do I reset my password?", "I cannot log in because I forgot my password."),
+)
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 EXAMPLES = (
     "Marie Curie moved from Warsaw to Paris in 1891 and shared the Nobel Prize in Physics with her husband Pierre.",
@@ -43,12 +49,12 @@ STYLE = f"""
 {RECORD_STYLE}
 .hk-record {{ margin: 0; border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }}
 .hk-record :is(p, h3, mark, figcaption, bdi) {{ color: inherit; }} .hk-record .hk-caption {{ color: var(--soft); }}
-.hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
-.hk-grid section {{ min-width: 0; }}
 .hk-grid h3 {{ margin: 0 0 .25rem; font-size: 1rem; }}
 .hk-problem {{ margin: 0; padding: .75rem; border: 2px solid #c2410c; border-radius: .5rem; color: var(--ink); }}
 .hk-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; color: var(--ink); }}
 .hk-table th, .hk-table td {{ padding: .15rem .75rem .15rem 0; text-align: left; overflow-wrap: anywhere; }}
+.html-container:has(.hk-record, .hk-legend, .hk-problem) {{ padding: 0; }}
+input[type="range"]::-webkit-slider-thumb {{ border: 2px solid var(--slider-color); }}
 .hk-scroll {{ max-height: 20rem; overflow: auto; }}
 """
 # Scripts and styles of Gradio itself are inline; everything must come from this server.
@@ -56,6 +62,8 @@ POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; object-src 'none'; base-uri 'self'"
 )
+# Events that follow typing and sliding: without a spinner, and of those that pile up only the last.
+LIVE = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
 # The file is made in the browser from what the server sends: no file is written here.
 SAVE_FILE = """(file) => {
   if (!file) return;
@@ -131,6 +139,12 @@ class Demo:
     def score(self, text: str) -> ScoredText:
         """One encoding of one text."""
         return score_texts(self.model, [check_text(text, MAX_CHARACTERS)])[0]
+
+    def pair(self, a: str, b: str, percent: float) -> dict[str, Any]:
+        """Which words carry the similarity of two texts; one pass for every word."""
+        for text in (a, b):
+            check_text(text, MAX_CHARACTERS_COMPARED)
+        return explain_pair(self.model, a, b, rate=as_fraction(percent))
 
     def compare(self, text: str) -> list[Scores]:
         """The gates and the peers on one text."""
@@ -222,7 +236,9 @@ def build_app(model: HardKumaModel | None = None) -> Any:
         gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
         with gr.Tab("One text"):
             _one_text(gr, demo)
-        with gr.Tab("Other methods"):
+        with gr.Tab("Two texts"):
+            _two_texts(gr, demo)
+        with gr.Tab("Methods"):
             _other_methods(gr, demo)
     return app
 
@@ -262,13 +278,11 @@ def _one_text(gr: Any, demo: Demo) -> None:
     def reselect(found: ScoredText | None, percent: float) -> tuple[Any, Any]:
         return (gr.skip(), gr.skip()) if found is None else show_record(found, percent)
 
-    live = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
-    text.input(encode, [text, rate], [scored, output, table], **live)
-    rate.change(reselect, [scored, rate], [output, table], **live)
+    # Not `input`, which pasting by mouse does not fire.
+    text.change(encode, [text, rate], [scored, output, table], **LIVE)
+    rate.change(reselect, [scored, rate], [output, table], **LIVE)
     _downloads(gr, scored, rate, {save_json: "json", save_html: "html"})
-    # Clicking an example changes the text, which counts as input only when it is typed.
-    examples = gr.Examples([[example] for example in EXAMPLES], [text])
-    examples.load_input_event.then(encode, [text, rate], [scored, output, table], **live)
+    gr.Examples([[example] for example in EXAMPLES], [text])
 
 
 def _downloads(gr: Any, scored: Any, rate: Any, buttons: dict[Any, str]) -> None:
@@ -280,6 +294,25 @@ def _downloads(gr: Any, scored: Any, rate: Any, buttons: dict[Any, str]) -> None
 
 def _file_of(kind: str) -> Callable[[ScoredText | None, float], dict[str, str] | None]:
     return lambda scored, percent: as_file(scored, percent, kind)
+
+
+def _two_texts(gr: Any, demo: Demo) -> None:
+    with gr.Row():
+        a = _text_box(gr, "First text", MAX_CHARACTERS_COMPARED, PAIRS[0][0])
+        b = _text_box(gr, "Second text", MAX_CHARACTERS_COMPARED, PAIRS[0][1])
+    rate = _rate_slider(gr)
+    button = gr.Button("Explain the similarity", variant="primary")
+    output = gr.HTML(elem_id="pair")
+    gr.HTML(legend("similarity falls without it: not at all", "most", "carries the similarity"))
+
+    def explain(a: str, b: str, percent: float) -> str:
+        try:
+            return render_pair(demo.pair(a, b, percent))
+        except ValueError as error:
+            return problem(str(error))
+
+    gr.on([button.click, a.submit, b.submit], explain, [a, b, rate], output, api_visibility="private")
+    gr.Examples([list(pair) for pair in PAIRS], [a, b])
 
 
 def _other_methods(gr: Any, demo: Demo) -> None:
@@ -300,8 +333,7 @@ def _other_methods(gr: Any, demo: Demo) -> None:
         return gr.skip() if found is None else show_comparison(found, percent)
 
     gr.on([button.click, text.submit], compare, [text, rate], [results, output], api_visibility="private")
-    live = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
-    rate.change(reselect, [results, rate], output, **live)
+    rate.change(reselect, [results, rate], output, **LIVE)
 
 
 def launch_options(**changes: Any) -> dict[str, Any]:
@@ -339,8 +371,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     parser.add_argument("--open", action="store_true", help="open the browser")
+    parser.add_argument("--write-space", metavar="DIR", help="write a folder that is a complete Space, and stop")
     parsed = parser.parse_args(arguments)
     model = HardKumaModel.from_pretrained(parsed.model).eval() if parsed.model else None
+    if parsed.write_space:
+        write_space(parsed.write_space, model)
+        print(f"Push it with: hf upload --repo-type space USER/NAME {parsed.write_space} .")
+        return 0
     build_app(model).launch(**launch_options(server_port=parsed.port, inbrowser=parsed.open))
     return 0
 

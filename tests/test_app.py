@@ -138,7 +138,7 @@ def test_an_attack_is_text_everywhere(open_page: Callable) -> None:
     page.get_by_label("Text").first.fill(ATTACK)
     wait_for_text(page, "#gates", ATTACK)
     page.get_by_text("Every word's probability").click()
-    page.get_by_role("tab", name="Other methods").click()
+    page.get_by_role("tab", name="Methods").click()
     page.get_by_label("Text").locator("visible=true").fill(ATTACK)
     page.get_by_role("button", name="Compare", exact=True).click()
     wait_for_text(page, "#comparison", ATTACK)
@@ -185,7 +185,7 @@ def test_downloads(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -
 @needs_chromium
 def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Passes]) -> None:
     page, (_, passes) = open_page(), served
-    page.get_by_role("tab", name="Other methods").click()
+    page.get_by_role("tab", name="Methods").click()
     page.get_by_role("button", name="Compare", exact=True).click()
     page.locator("#comparison section").nth(3).wait_for()
     headings = page.locator("#comparison h3").all_inner_texts()
