@@ -13,6 +13,7 @@ from typing import Any
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
+SHOWN_LINKS = 5
 LIGHT = (
     "--ink: #1c2024; --soft: #5b646e; --page: #ffffff; --card: #f5f6f8; --line: #d9dde2; "
     "--accent: #2f6fde; --mark: 47, 111, 222;"
@@ -41,8 +42,10 @@ RECORD_STYLE = """
 .hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
 .hk-text mark, .hk-legend mark { color: inherit; border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
   background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
-.hk-span { outline: 2px solid var(--accent); outline-offset: 1px; border-radius: .2em;
+.hk-span { outline: 2px solid var(--accent); outline-offset: 0; border-radius: .2em;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }
+.hk-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }
+.hk-grid > * { min-width: 0; margin: 0; }
 .hk-caption { margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }
 .hk-legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
   font-size: .875rem; }
@@ -69,7 +72,7 @@ def render_words(text: str, words: Sequence[Mapping[str, Any]], spans: Sequence[
     Args:
         words: in reading order, each with "start", "end", "probability" in [0, 1] and, if the note is to say something
             else than the probability, "note".
-        spans: in reading order, each with "start", "end" and "probability"; no word may cross a span's border.
+        spans: in reading order, each with "start", "end" and "probability" or "note"; no word may cross a span's border.
 
     >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
     '<p class="hk-text" dir="auto"><mark style="--share:0%" title="probability 0.00">Hi</mark> Bob</p>'
@@ -85,7 +88,7 @@ def render_words(text: str, words: Sequence[Mapping[str, Any]], spans: Sequence[
             within += 1
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
-        parts.append(f'<span class="hk-span" role="group" aria-label="selected, {_number(span)}">{inner}</span>')
+        parts.append(f'<span class="hk-span" role="group" aria-label="selected, {_note(span)}">{inner}</span>')
         position, first = end, within
     parts.append(_shaded(text, words[first:], position, len(text)))
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'
@@ -101,14 +104,13 @@ def _shaded(text: str, words: Sequence[Mapping[str, Any]], start: int, end: int)
                 "spans in reading order, no word across a span's border."
             )
         parts.append(escape(text[position : word["start"]]))
-        note = word.get("note") or _number(word)
-        parts.append(shade(text[word["start"] : word["end"]], word["probability"], note))
+        parts.append(shade(text[word["start"] : word["end"]], word["probability"], _note(word)))
         position = word["end"]
     return "".join([*parts, escape(text[position:end])])
 
 
-def _number(item: Mapping[str, Any]) -> str:
-    return f"probability {item['probability']:.2f}"
+def _note(item: Mapping[str, Any]) -> str:
+    return item["note"] if "note" in item else f"probability {item['probability']:.2f}"
 
 
 def render_record(record: Mapping[str, Any]) -> str:
@@ -130,11 +132,69 @@ def render_record(record: Mapping[str, Any]) -> str:
     return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
 
 
-def legend() -> str:
+def render_pair(pair: Mapping[str, Any]) -> str:
+    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it outlined.
+
+    Args:
+        pair: what `explain_pair` returns.
+
+    >>> def side(text):
+    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True, "probability": 0.5, "selected": False}
+    ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
+    >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
+    >>> faithfulness = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
+    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": [], "faithfulness": faithfulness}
+    >>> html = render_pair(pair)
+    >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
+    (2, True)
+    """
+    sides = [pair["a"], pair["b"]]
+    falls = [word["fall"] for side in sides for word in side["words"]]
+    most = max([fall for fall in falls if fall > 0], default=1.0)
+    shown = "".join(_pair_side(side, most) for side in sides)
+    without = pair["faithfulness"]["similarity_without"]
+    checked = (
+        f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words '
+        f"<b>{without['carrying']:.2f}</b>, without as many random ones {without['random']:.2f}.</p>"
+    )
+    return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
+
+
+def _pair_side(side: Mapping[str, Any], most: float) -> str:
+    words = [
+        {**word, "probability": word["fall"] / most, "note": _fall(word["fall"])}  # a word that hinders has no shade
+        for word in side["words"]
+    ]
+    carrying = [word for word in words if word["carries"]]
+    listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in carrying)
+    caption = f"carried by <bdi>{listed}</bdi>" if carrying else "no word carries the similarity"
+    if side["truncated"]:
+        caption += "; the encoder does not see the end of this text"
+    shown = render_words(side["text"], words, carrying)
+    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+
+
+def _fall(fall: float) -> str:
+    return f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
+
+
+def _links(pair: Mapping[str, Any]) -> str:
+    if not pair["links"]:
+        return ""
+    first, second = pair["a"]["words"], pair["b"]["words"]
+    items = []
+    for link in pair["links"][:SHOWN_LINKS]:
+        here, there = escape(first[link["a"]]["word"]), escape(second[link["b"]]["word"])
+        items.append(f"<bdi>{here}</bdi> – <bdi>{there}</bdi> {link['strength']:.2f}")
+    return f'<p class="hk-caption">Words that match each other: {", ".join(items)}</p>'
+
+
+def legend(shade_means: str = "probability 0", full: str = "1", outline_means: str = "selected") -> str:
     """What shade and outline mean."""
     ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
     example = f'<span class="hk-span">{shade("word", 0.9, "an example")}</span>'
-    return f'<p class="hk-legend"><span>probability 0{ramp}1</span><span>{example} &nbsp;selected</span></p>'
+    ends = f"{escape(shade_means)}{ramp}{escape(full)}"
+    return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
 
 def document_head(title: str, style: str) -> str:
