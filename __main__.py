@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .commands import adapt, benchmark, demo, export, gates, train
+from .commands import adapt, benchmark, demo, export, gates, pair, train
 
-COMMANDS = {"gates": gates, "adapt": adapt, "export": export}
+COMMANDS = {"gates": gates, "pair": pair, "adapt": adapt, "export": export}
 # Commands that read their own arguments; importing them takes seconds, which `--help` should not.
 HANDED_ON = {"demo": demo, "train": train, "benchmark": benchmark}
 
@@ -17,6 +17,7 @@ DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on
 EXAMPLES = """\
 start here:
   hardkuma gates "Marie Curie moved to Paris in 1891."
+  hardkuma pair "A cat sleeps on the mat." "My cat is called Tom."
   hardkuma COMMAND --help          what it does, with examples
 
 exit status: 0 done, 1 the input is at fault (one sentence says how), 2 wrong usage, 130 stopped by Ctrl-C

@@ -6,8 +6,8 @@
 
 1. Speed, in one process: blocks of sentences go in turn through `encode` and through all that `hardkuma gates` does with
    them (tokens, gates, words, spans, JSON lines, a file that is synced). The ratio is taken over all blocks.
-2. Whole commands, as a user starts them: wall time and peak memory with a tenth of the sentences and with all of them. Beside
-   it a script that reads the same file, encodes it at once and saves the embeddings.
+2. Whole commands, as a user starts them: wall time and peak memory with a tenth of the sentences and with all of them.
+   Beside it a script that reads the same file, encodes it at once and saves the embeddings.
 3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte.
 
 Exit code 0 means that part 3 holds.
@@ -35,7 +35,7 @@ from hardkuma.commands.models import load_model
 from hardkuma.commands.parts import Parts
 from hardkuma.commands.writers import make_format
 from hardkuma.corpora import bundled_texts
-from hardkuma.corpora.rows import read_rows
+from hardkuma.corpora.rows import count_rows, read_rows
 from hardkuma.encoders_hardkuma import EMBEDDED_NAMES, resolve_encoder
 from hardkuma.words_hardkuma import gate_records
 
@@ -87,7 +87,10 @@ def speed(texts: list[str], folder: Path, batch_size: int, most: int) -> None:
     for name, values in times.items():
         print(f"{name:8} {count / sum(values):8.1f} sentences a second")
     ratio = sum(times["encode"]) / sum(times["gates"])
-    print(f"ratio    {ratio:8.3f} (median of {len(blocks)} blocks {statistics.median(ratios):.3f}); higher is better", flush=True)
+    print(
+        f"ratio    {ratio:8.3f} (median of {len(blocks)} blocks {statistics.median(ratios):.3f}); higher is better",
+        flush=True,
+    )
 
 
 def command(file: Path, output: Path, batch_size: int) -> list[str]:
@@ -117,14 +120,16 @@ def whole(texts: list[str], folder: Path, batch_size: int, environment: dict[str
         seconds, memory, inside = measured(script, environment)
         ours, peak, _ = measured(command(file, output, batch_size), environment)
         print(f"{number:7d} sentences: encode {seconds:7.1f} s ({float(inside):.1f} s in encode), peak {memory:6.0f} MB")
-        print(f"{'':7} {'':10} gates  {ours:7.1f} s, peak {peak:6.0f} MB; ratio of the whole {seconds / ours:.3f}", flush=True)
+        print(
+            f"{'':7} {'':10} gates  {ours:7.1f} s, peak {peak:6.0f} MB; ratio of the whole {seconds / ours:.3f}", flush=True
+        )
     return output
 
 
 def killed(reference: Path, folder: Path, batch_size: int, environment: dict[str, str]) -> bool:
     output = folder / "killed.jsonl"
     file = reference.with_suffix(".txt")
-    expected = -(-sum(1 for _ in open(file, encoding="utf-8")) // CHUNK_TEXTS)
+    expected = -(-count_rows(file) // CHUNK_TEXTS)
     words = [*command(file, output, batch_size), "--resume"]
     process = subprocess.Popen(words, env=environment, start_new_session=True)
     parts = folder / "killed.jsonl.parts"
@@ -152,10 +157,11 @@ def main() -> int:
     parser.add_argument("--only-speed", action="store_true", help="part 1 alone")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    # Forked tokenizer threads are the same for both.
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
     texts = sentences(arguments.sentences, arguments.file)
-    print(f"{len(texts)} sentences, {arguments.threads} threads, batches of {arguments.batch_size}, torch {torch.__version__}")
+    print(
+        f"{len(texts)} sentences, {arguments.threads} threads, batches of {arguments.batch_size}, torch {torch.__version__}"
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         speed(texts, folder, arguments.batch_size, arguments.blocks)

@@ -13,9 +13,9 @@ example:
   hardkuma adapt --data tweets.jsonl more.txt --output runs/tweets
   hardkuma gates --model runs/tweets "your own sentence"
 
-In one source capitals mean names, in another whole sentences are capitals. One pass over your text, without labels, measures
-how often the gates of this model open for each shape of word (small, Capital, CAPITALS, digits, @handle, ...). The gates
-themselves stay as they are.
+In one source capitals mean names, in another whole sentences are capitals. One pass over your text, without labels,
+measures how often the gates of this model open for each shape of word (small, Capital, CAPITALS, digits, @handle, ...).
+The gates themselves stay as they are.
 """
 
 
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
     after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
     training = (
-        f"The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was estimated "
-        f"on {counted:,} texts of {source_name(arguments.data)}, without labels, by `hardkuma adapt`."
+        "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
+        f"estimated on {counted:,} texts of {source_name(arguments.data)}, without labels, by `hardkuma adapt`."
     )
     model.save_pretrained(arguments.output, card={"training": training})
     print(f"Saved {arguments.output}. Log-odds of the word shapes, from {counted:,} texts:\n")

@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command = kinds.add_parser(
             kind, help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        command.add_argument("model", nargs="?", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released)")
+        command.add_argument(
+            "model", nargs="?", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released)"
+        )
         command.add_argument("output", metavar="OUT", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
         command.add_argument(
@@ -56,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         found = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
         print(
-            f"{arguments.output}: on held-out text AUROC {found.auroc:.3f} against the gates' decisions, "
-            f"correlation {found.pearson:.3f} (Pearson), {found.spearman:.3f} (Spearman), same decision {found.decisions:.1%}"
+            f"{arguments.output}: on held-out text AUROC {found.auroc:.3f} against the gates' decisions, correlation "
+            f"{found.pearson:.3f} (Pearson), {found.spearman:.3f} (Spearman), same decision {found.decisions:.1%}"
         )
         return 0
     from ..exporting.onnx_files import export_onnx
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if "int8" in report:
         int8 = report["int8"]
         print(
-            f"{arguments.output}: model_int8.onnx runs {int8['speed']:.2f} times as fast, correlation {int8['pearson']:.4f}, "
-            f"{int8['decisions_changed']:.2%} of the decisions change"
+            f"{arguments.output}: model_int8.onnx runs {int8['speed']:.2f} times as fast, correlation "
+            f"{int8['pearson']:.4f}, {int8['decisions_changed']:.2%} of the decisions change"
         )
     return 0

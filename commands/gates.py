@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,8 +30,9 @@ examples:
                                                             several processes share one file
 
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
-"spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Every row of a
-file gives one record, in order, empty ones too. Files are never loaded whole. Parts wait in OUTPUT.parts until all are done.
+"spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Every row of
+a file gives one record, in order, empty ones too. Files are never loaded whole. Finished parts wait in OUTPUT.parts until
+all are done.
 """
 
 CHUNK_TEXTS = 4096  # texts of a part: enough to sort by length, few enough to lose little when interrupted
@@ -43,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma gates`."""
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; without any, lines of standard input")
     source = parser.add_argument_group("input")
-    source.add_argument("--file", metavar="FILE", help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too")
+    source.add_argument(
+        "--file", metavar="FILE", help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too"
+    )
     source.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
     what = parser.add_argument_group("selection")
     add_model_argument(what)
@@ -87,15 +90,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
-    from ..corpora.rows import check_unicode, read_rows
+    from ..corpora.rows import read_rows
+    from ..words_hardkuma import encodable
 
     if arguments.file:
-        rows, place = read_rows(arguments.file, column=arguments.field), f"{arguments.file}, row"
+        rows = read_rows(arguments.file, column=arguments.field)
     elif arguments.texts:
-        rows, place = iter(arguments.texts), "argument"
+        rows = iter(arguments.texts)
     else:
-        rows, place = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin), "standard input, line"
-    return (check_unicode(f"{place} {number}", text) for number, text in enumerate(rows, start=1))
+        rows = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
+    # JSON can spell half a character, which no UTF-8 file can hold; one bad row must not end a run of hours.
+    return map(encodable, rows)
 
 
 def chunks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[str]]:
@@ -155,6 +160,10 @@ def _to_stream(arguments: argparse.Namespace, format: str) -> int:
 # ---- to a file ----------------------------------------------------------------------------------------------------------
 
 
+def _at_once() -> None:
+    """Alone, there is nobody to wait for."""
+
+
 @dataclass
 class _Crew:
     """This process among those that share the work."""
@@ -162,7 +171,7 @@ class _Crew:
     rank: int = 0
     size: int = 1
     device: str | None = None
-    wait: Any = staticmethod(lambda: None)
+    wait: Callable[[], None] = _at_once
 
 
 def _processes() -> int:
@@ -176,8 +185,14 @@ def _join_crew(device: str | None) -> _Crew:
         from accelerate import PartialState
     except ImportError as error:
         raise ImportError("several processes need the package accelerate: pip install accelerate") from error
+    import torch
+
     # The wait at the end lasts as long as the slowest process, which may be hours behind.
-    state = PartialState(timeout=timedelta(days=30))
+    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=30))
+    if state.num_processes != _processes():
+        raise ValueError(
+            f"{_processes()} processes were started, but accelerate joined {state.num_processes}; check its setup."
+        )
     return _Crew(state.process_index, state.num_processes, device or str(state.device), state.wait_for_everyone)
 
 

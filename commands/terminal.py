@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-# Control characters of a text could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
+# Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 

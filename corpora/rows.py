@@ -1,6 +1,6 @@
 """Texts of a file exactly as they stand, one for each row: for results that must line up with their input.
 
-`read_texts` is for training: it splits, cleans and leaves out. Here every line, record or row gives one text, empty ones too.
+`read_texts` is for training: it splits, cleans and leaves out. Here every line, record or row gives one text.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from .errors import CorpusError
 from .lines import read_lines
 from .readers import VALUES, choose_format, read_texts
 
@@ -52,18 +51,3 @@ def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int |
         while block := stream.read(1 << 20):
             lines, last = lines + block.count(b"\n"), block
     return lines + (not last.endswith(b"\n"))
-
-
-def check_unicode(place: str, text: str) -> str:
-    """The text, if it is valid Unicode: JSON can spell half a character, which no tokenizer takes.
-
-    >>> check_unicode("line 3", "a\\ud800")
-    Traceback (most recent call last):
-    hardkuma.corpora.errors.CorpusError: line 3: '\\ud800' at character 2 is half of a surrogate pair; repair the text
-    """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        problem = f"{text[error.start]!a} at character {error.start + 1} is half of a surrogate pair"
-        raise CorpusError(place, problem, "repair the text") from error
-    return text

@@ -50,7 +50,9 @@ def _batches_of(
         rows = order[first : first + batch_size]
         batch: dict[str, Any] = dict(
             tokenizer.pad(
-                {name: [values[i] for i in rows] for name, values in encoded.items()}, padding_side="right", return_tensors="pt"
+                {name: [values[i] for i in rows] for name, values in encoded.items()},
+                padding_side="right",
+                return_tensors="pt",
             )
         )
         if shapes:

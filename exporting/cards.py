@@ -71,8 +71,8 @@ def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: in
     )
     titles = {"gates": "the gates", "surface": "the gates with the surface view"}
     surface = (
-        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not have it:\n"
-        "the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
+        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not have\n"
+        "it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
         if "surface" in found
         else ""
     )
@@ -80,21 +80,22 @@ def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: in
 # HardKuma gates as a stock token classifier
 
 Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"} with a linear
-head that imitates HardKuma gates. It has a stock architecture and runs anywhere without custom code, hosted widgets included.
+head that imitates HardKuma gates. It has a stock architecture and runs without custom code, in hosted widgets too.
 `ENTITY` marks the words that the gates would select; no label was ever seen.
 
 ```python
 from transformers import pipeline
 
-find = pipeline("token-classification", model="PATH_OR_REPO", aggregation_strategy="max")  # a word counts as its highest token
+# "max": a word counts as its most probable token
+find = pipeline("token-classification", model="PATH_OR_REPO", aggregation_strategy="max")
 find("Marie Curie moved to Paris in 1891.")
 ```
 
 ## How far it agrees with the gates
 
 The gates are a small network; this head is linear, fitted to their probabilities on {fitted:,} texts of {source}.
-Measured on {held_out:,} other texts of the same source, over {found["gates"].tokens:,} tokens; higher is better in the first
-four rows:
+Measured on {held_out:,} other texts of the same source, over {found["gates"].tokens:,} tokens; higher is better in the
+first four rows:
 
 {agreement_table({titles[name]: values for name, values in found.items()})}{surface}
 
@@ -122,12 +123,12 @@ def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
     if "int8" in report:
         found = report["int8"]
         measured.append(
-            f"| `model_int8.onnx` | int8 weights | {found['megabytes']:.1f} | {found['speed']:.2f} | {found['pearson']:.4f} | "
-            f"{found['decisions_changed']:.4f} | {found['anchor_cosine']:.4f} |"
+            f"| `model_int8.onnx` | int8 weights | {found['megabytes']:.1f} | {found['speed']:.2f} | "
+            f"{found['pearson']:.4f} | {found['decisions_changed']:.4f} | {found['anchor_cosine']:.4f} |"
         )
         quantised = (
-            f"\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean cosine of "
-            f"the\nanchor embedding to fp32's: on {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) with "
+            "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean cosine\n"
+            f"of the anchor embedding to fp32's: on {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) with "
             f"{found['threads']} thread(s) of the machine that exported.\n"
         )
     outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
@@ -152,8 +153,8 @@ gate_probs = session.run(["gate_probs"], feed)[0]
 selected = gate_probs > {config.decision_threshold}
 ```
 
-Inputs, int64, (batch, length), padded on the right: `input_ids`, `attention_mask`, and `surface_ids`, the classes of the words'
-written form (`hardkuma.surface_batch`; 0 = unknown, no shift). Outputs:
+Inputs, int64, (batch, length), padded on the right: `input_ids`, `attention_mask`, and `surface_ids`, the classes of the
+words' written form (`hardkuma.surface_batch`; 0 = unknown, no shift). Outputs:
 
 {outputs}
 

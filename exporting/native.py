@@ -142,7 +142,9 @@ def _collect(
 def _shifted(model: Any, out: Any, shapes: Tensor) -> Tensor:
     """gate_probs with the surface view, from a pass without it."""
     shift = (model.gate_head.surface_weight * model.gate_head.surface_log_odds.float()[:, shapes]).transpose(0, 1)
-    gate = model.gate_distribution(out).shift_logit(shift if out.alpha.ndim == 3 else shift[:, 0], model.config.gate_threshold)
+    gate = model.gate_distribution(out).shift_logit(
+        shift if out.alpha.ndim == 3 else shift[:, 0], model.config.gate_threshold
+    )
     return gate.selection_probability(model.config.gate_threshold)
 
 

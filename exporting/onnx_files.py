@@ -92,7 +92,9 @@ def export_onnx(
         _write_fp32(graph, folder / "model.onnx", batches[0])
         difference, compared = _largest_difference(graph, folder / "model.onnx", batches, threads)
         if not difference <= TOLERANCE:
-            raise ValueError(f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written.")
+            raise ValueError(
+                f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written."
+            )
         report: dict[str, Any] = {
             "outputs": graph.outputs,
             "decision_threshold": model.config.decision_threshold,

@@ -28,9 +28,7 @@ def sentences(number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert", "qwen3"])
-def test_stock_classes_load_without_trust_and_agree_as_reported(
-    family: str, make_model: Callable, tmp_path: Path
-) -> None:
+def test_stock_classes_load_without_trust_and_agree_as_reported(family: str, make_model: Callable, tmp_path: Path) -> None:
     model = make_model(family)
     texts = sentences(300)
     export_native(model, tmp_path / "out", texts)

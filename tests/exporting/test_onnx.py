@@ -78,7 +78,9 @@ def test_the_command_and_the_example_on_its_card(make_model: Callable, tmp_path:
     assert "model.onnx differs from the model by at most" in done.stdout and "times as fast" in done.stdout
     card = (tmp_path / "out" / "README.md").read_text()
     assert "`some.txt`" in card and str(tmp_path) not in card
-    example = re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace("PATH_OR_REPO", str(tmp_path / "out"))
+    example = (
+        re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace("PATH_OR_REPO", str(tmp_path / "out"))
+    )
     found: dict[str, object] = {}
     exec(example, found)
     assert found["selected"].shape == found["ids"].shape
