@@ -93,9 +93,9 @@ def speed(texts: list[str], folder: Path, batch_size: int, most: int) -> None:
     )
 
 
-def command(file: Path, output: Path, batch_size: int) -> list[str]:
+def command(file: Path, output: Path, batch_size: int, part_size: int) -> list[str]:
     words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--file", str(file), "--output", str(output)]
-    return [*words, "--batch-size", str(batch_size)]
+    return [*words, "--batch-size", str(batch_size), "--part-size", str(part_size)]
 
 
 def measured(words: list[str], environment: dict[str, str]) -> tuple[float, float, str]:
@@ -111,14 +111,14 @@ def measured(words: list[str], environment: dict[str, str]) -> tuple[float, floa
         return time.perf_counter() - start, usage.ru_maxrss / 1024, out.read()
 
 
-def whole(texts: list[str], folder: Path, batch_size: int, environment: dict[str, str]) -> Path:
+def whole(texts: list[str], folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> Path:
     for number in (len(texts) // 10, len(texts)):
         file, output = folder / f"{number}.txt", folder / f"{number}.jsonl"
         file.write_text("".join(f"{text}\n" for text in texts[:number]), encoding="utf-8")
         encoder, saved = resolve_encoder(EMBEDDED_NAMES[0]), folder / "embeddings.npy"
         script = [sys.executable, "-c", ENCODE, encoder, str(file), str(saved), str(batch_size)]
         seconds, memory, inside = measured(script, environment)
-        ours, peak, _ = measured(command(file, output, batch_size), environment)
+        ours, peak, _ = measured(command(file, output, batch_size, part_size), environment)
         print(f"{number:7d} sentences: encode {seconds:7.1f} s ({float(inside):.1f} s in encode), peak {memory:6.0f} MB")
         print(
             f"{'':7} {'':10} gates  {ours:7.1f} s, peak {peak:6.0f} MB; ratio of the whole {seconds / ours:.3f}", flush=True
@@ -126,11 +126,11 @@ def whole(texts: list[str], folder: Path, batch_size: int, environment: dict[str
     return output
 
 
-def killed(reference: Path, folder: Path, batch_size: int, environment: dict[str, str]) -> bool:
+def killed(reference: Path, folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> bool:
     output = folder / "killed.jsonl"
     file = reference.with_suffix(".txt")
-    expected = -(-count_rows(file) // CHUNK_TEXTS)
-    words = [*command(file, output, batch_size), "--resume"]
+    expected = -(-count_rows(file) // part_size)
+    words = [*command(file, output, batch_size, part_size), "--resume"]
     process = subprocess.Popen(words, env=environment, start_new_session=True)
     parts = folder / "killed.jsonl.parts"
     while process.poll() is None and not (parts.is_dir() and len(list(parts.glob("0*"))) >= max(expected // 2, 1)):
@@ -167,8 +167,10 @@ def main() -> int:
         speed(texts, folder, arguments.batch_size, arguments.blocks)
         if arguments.only_speed:
             return 0
-        reference = whole(texts, folder, arguments.batch_size, environment)
-        return 0 if killed(reference, folder, arguments.batch_size, environment) else 1
+        # A short run needs smaller parts to be killed between them.
+        part_size = min(CHUNK_TEXTS, max(len(texts) // 8, 1))
+        reference = whole(texts, folder, arguments.batch_size, part_size, environment)
+        return 0 if killed(reference, folder, arguments.batch_size, part_size, environment) else 1
 
 
 if __name__ == "__main__":

@@ -58,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--format", choices=("text", "jsonl", "parquet", "html"), help="default: from the suffix, or text")
     out.add_argument("--numbers", action="store_true", help="with text: each word's probability too")
     out.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    out.add_argument(
+        "--part-size", type=int, default=CHUNK_TEXTS, metavar="N", help="texts of a part of --output (default: %(default)s)"
+    )
     out.add_argument("--quiet", action="store_true", help="no progress bar")
     how = parser.add_argument_group("speed")
     how.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts a pass (default: %(default)s)")
@@ -70,8 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     from .writers import choose_format
 
     check_selection(arguments.rate, arguments.threshold)
-    if arguments.batch_size < 1:
-        raise ValueError(f"--batch-size must be at least 1, got {arguments.batch_size}.")
+    for option, value in (("--batch-size", arguments.batch_size), ("--part-size", arguments.part_size)):
+        if value < 1:
+            raise ValueError(f"{option} must be at least 1, got {value}.")
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
     if arguments.field is not None and not arguments.file:
@@ -212,7 +216,7 @@ def _to_file(arguments: argparse.Namespace, format: str) -> int:
     crew.wait()  # nobody adds a part before all have looked: they divide the missing ones among them
     count = missing = 0
     with _bar(arguments, crew.rank == 0) as bar:
-        for number, chunk in enumerate(chunks(texts, CHUNK_TEXTS, CHUNK_CHARACTERS)):
+        for number, chunk in enumerate(chunks(texts, arguments.part_size, CHUNK_CHARACTERS)):
             count += 1
             if number not in done:
                 if missing % crew.size == crew.rank:
@@ -254,7 +258,7 @@ def _settings(arguments: argparse.Namespace, format: str, model: Any) -> dict[st
         "batch_size": arguments.batch_size,
         "format": format,
         "numbers": arguments.numbers,
-        "chunk": [CHUNK_TEXTS, CHUNK_CHARACTERS],
+        "part_size": [arguments.part_size, CHUNK_CHARACTERS],
     }
     if arguments.file and Path(arguments.file).exists():
         found = Path(arguments.file).stat()

@@ -71,8 +71,8 @@ def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: in
     )
     titles = {"gates": "the gates", "surface": "the gates with the surface view"}
     surface = (
-        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not have\n"
-        "it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
+        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not\n"
+        "have it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
         if "surface" in found
         else ""
     )
@@ -127,8 +127,8 @@ def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
             f"{found['pearson']:.4f} | {found['decisions_changed']:.4f} | {found['anchor_cosine']:.4f} |"
         )
         quantised = (
-            "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean cosine\n"
-            f"of the anchor embedding to fp32's: on {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) with "
+            "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean\n"
+            f"cosine of the anchor embedding to fp32's: on {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) with "
             f"{found['threads']} thread(s) of the machine that exported.\n"
         )
     outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])

@@ -34,11 +34,6 @@ def folder(make_model: Callable, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "CHUNK_TEXTS", 2)
-
-
 def write(path: Path, texts: list[str] = TEXTS) -> str:
     path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
     return str(path)
@@ -50,9 +45,21 @@ def expected(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
-def test_formats(suffix: str, folder: Path, tmp_path: Path, small_chunks: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / f"out.{suffix}"
-    words = ["gates", "--model", str(folder), "--rate", "0.3", "--field", "body", "--output", str(output)]
+    words = [
+        "gates",
+        "--model",
+        str(folder),
+        "--rate",
+        "0.3",
+        "--field",
+        "body",
+        "--part-size",
+        "2",
+        "--output",
+        str(output),
+    ]
     assert main([*words, "--file", write(tmp_path / "in.jsonl")]) == 0
     shown = capsys.readouterr()
     assert not shown.out and "9/9" in shown.err, "the bar goes to standard error"
@@ -111,12 +118,12 @@ class Stopped(BaseException):
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
 def test_resumed_file_is_the_same_to_the_byte(
-    suffix: str, folder: Path, tmp_path: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+    suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
     file = write(tmp_path / "in.jsonl")
-    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--part-size", "2", "--output"]
     whole, cut = tmp_path / f"whole.{suffix}", tmp_path / f"cut.{suffix}"
     assert main([*words, str(whole)]) == 0
     add, calls = Parts.add, []
@@ -139,9 +146,7 @@ def test_resumed_file_is_the_same_to_the_byte(
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_resume_refuses_another_run(
-    folder: Path, tmp_path: Path, small_chunks: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_refuses_another_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
     Parts(output).begin({"rate": 0.1, "file": "another"}, resume=False)
@@ -155,8 +160,7 @@ def test_resume_refuses_another_run(
 def test_killed_and_resumed_as_a_user_would(folder: Path, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     file = write(tmp_path / "in.jsonl", [" ".join(generator.choice(WORDS, generator.integers(1, 20))) for _ in range(1500)])
-    start = "import sys; import hardkuma.commands.gates as g; g.CHUNK_TEXTS = 16; from hardkuma.__main__ import main; "
-    words = [sys.executable, "-c", start + "sys.exit(main(sys.argv[1:]))", "gates", "--quiet", "--model", str(folder)]
+    words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--model", str(folder), "--part-size", "16"]
     words += ["--file", file, "--field", "body", "--resume", "--output"]
     subprocess.run([*words, str(tmp_path / "whole.jsonl")], check=True)
     output, parts = tmp_path / "cut.jsonl", tmp_path / "cut.jsonl.parts"
@@ -171,9 +175,10 @@ def test_killed_and_resumed_as_a_user_would(folder: Path, tmp_path: Path) -> Non
 
 def test_two_processes_write_the_file_of_one(folder: Path, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    texts = [" ".join(generator.choice(WORDS, generator.integers(1, 6))) for _ in range(2 * gates.CHUNK_TEXTS + 100)]
+    texts = [" ".join(generator.choice(WORDS, generator.integers(1, 6))) for _ in range(700)]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    words = ["-m", "hardkuma", "gates", "--model", str(folder), "--file", str(tmp_path / "in.txt"), "--output"]
+    words = ["-m", "hardkuma", "gates", "--model", str(folder), "--file", str(tmp_path / "in.txt")]
+    words += ["--part-size", "100", "--output"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run([sys.executable, *words, str(tmp_path / "one.jsonl"), "--quiet"], env=environment, check=True)
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
