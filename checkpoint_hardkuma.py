@@ -41,6 +41,7 @@ TRAVELLING_FILES = (
     "pairs_hardkuma.py",
     "modeling_hardkuma.py",
     "pipeline_hardkuma.py",
+    "handler.py",
 )
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

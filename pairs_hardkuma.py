@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .alignment_hardkuma import Span
-from .words_hardkuma import check_selection, score_texts
+from .words_hardkuma import check_selection, encodable, score_texts
 
 RANDOM_DRAWS = 10
 
@@ -111,8 +111,9 @@ class _Side:
     """One text of the pair, as far as the encoder sees it."""
 
     def __init__(self, model: Any, text: str, words: Sequence[Span]):
-        encoded = model.tokenizer(text, truncation=True, max_length=_max_length(model), return_offsets_mapping=True)
-        whole = model.tokenizer(text, truncation=False, return_attention_mask=False, verbose=False)
+        readable = encodable(text)
+        encoded = model.tokenizer(readable, truncation=True, max_length=_max_length(model), return_offsets_mapping=True)
+        whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
         self.text = text
         if self.truncated:
@@ -135,7 +136,8 @@ def _max_length(model: Any) -> int:
 
 def _embed(model: Any, texts: Sequence[str], batch_size: int) -> Tensor:
     """Unit vectors of the encoder's own sentence embeddings, (texts, dim); zeros where there is nothing to embed."""
-    encoded = model.tokenizer(list(texts), truncation=True, max_length=_max_length(model))["input_ids"]
+    readable = [encodable(text) for text in texts]
+    encoded = model.tokenizer(readable, truncation=True, max_length=_max_length(model))["input_ids"]
     order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
     vectors: list[Tensor | None] = [None] * len(texts)
     for first in range(0, len(order), batch_size):

@@ -25,6 +25,8 @@ BATCHES_PER_CHUNK = 64
 _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 Record = dict[str, Any]
 
 
@@ -254,6 +256,16 @@ def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, s
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
 
+def encodable(text: str) -> str:
+    """The text as a tokenizer can take it: half of a surrogate pair, which is no character, becomes the replacement
+    character. The length stays the same.
+
+    >>> encodable("a \\ud800 b")
+    'a � b'
+    """
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
     return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
 
@@ -275,7 +287,7 @@ class _Chunk:
         tokenizer = self.model.tokenizer
         length = self.model.config.max_seq_length or min(tokenizer.model_max_length, 512)
         encoded = tokenizer(
-            self.texts,
+            [encodable(text) for text in self.texts],
             truncation=True,
             max_length=length,
             stride=length // 4,

@@ -39,7 +39,7 @@ def test_files_that_travel_import_torch_and_transformers_only(name: str) -> None
 
 
 def test_every_file_that_can_travel_is_listed() -> None:
-    assert {path.name for path in ROOT.glob("*_hardkuma.py")} == set(TRAVELLING_FILES)
+    assert {path.name for path in ROOT.glob("*_hardkuma.py")} | {"handler.py"} == set(TRAVELLING_FILES)
 
 
 def test_public_functions_have_docstrings_and_types() -> None:

@@ -125,6 +125,7 @@ TEXTS = [
     "",
     "  …  ",
     "a" * 3000,
+    "half \ud83d of a pair \x00",
 ]
 
 

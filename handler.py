@@ -1,0 +1,118 @@
+"""Custom handler for Inference Endpoints: gates of one text or many, or the words that carry a pair's similarity.
+
+    {"inputs": "Marie Curie moved to Paris.", "parameters": {"rate": 0.2}}      -> one record
+    {"inputs": ["a text", "another"], "parameters": {"threshold": 0.5}}         -> a list of records
+    {"inputs": {"a": "a cat", "b": "my cat"}, "parameters": {"rate": 0.3}}      -> the pair, explained
+
+Records are those of the pipeline `token-gates`, pairs those of `explain_pair`. The endpoint's server answers any exception
+with status 400 and {"error": message}; every message here says what was wrong with the request. Environment variables
+bound a request: HARDKUMA_MAX_CHARACTERS (of one text, 20000) and HARDKUMA_MAX_TEXTS (of one request, 128).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from typing import Any
+
+from transformers import pipeline
+
+MAX_CHARACTERS = 20_000
+MAX_TEXTS = 128
+
+# What a request may set, by kind of input: name -> type.
+TEXT_PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": int}
+PAIR_PARAMETERS = {"rate": float, "links": int, "seed": int, "use_surface": bool, "selector": int}
+
+
+class RequestError(ValueError):
+    """A request that is at fault, with the status that fits: 400 (malformed), 413 (too large) or 422 (bad values)."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class EndpointHandler:
+    """What the endpoint's server makes once, with the folder of the checkpoint, and calls for each request."""
+
+    def __init__(self, path: str = ""):
+        self.max_characters = _limit("HARDKUMA_MAX_CHARACTERS", MAX_CHARACTERS)
+        self.max_texts = _limit("HARDKUMA_MAX_TEXTS", MAX_TEXTS)
+        self.pipeline = pipeline("token-gates", model=str(path), trust_remote_code=True)
+        # The server calls from several threads, and a tokenizer can be used by one at a time.
+        self._lock = threading.Lock()
+
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+        """Answer one request; raises `RequestError` for one that is at fault.
+
+        Args:
+            data: {"inputs": text, list of texts or {"a": text, "b": text}, "parameters": {...}}; see the module.
+        """
+        if not isinstance(data, dict) or "inputs" not in data:
+            raise RequestError(400, 'the body must be an object with "inputs": a text, a list of texts, or {"a", "b"}.')
+        unknown = sorted(set(data) - {"inputs", "parameters"})
+        if unknown:
+            raise RequestError(400, f'unknown field {unknown[0]!r} beside "inputs"; options go into "parameters".')
+        inputs = data["inputs"]
+        is_pair = isinstance(inputs, dict)
+        parameters = _read_parameters(data.get("parameters"), PAIR_PARAMETERS if is_pair else TEXT_PARAMETERS)
+        self._check_texts(inputs)
+        try:
+            with self._lock:
+                if is_pair:
+                    return self.pipeline.model.explain_pair(inputs["a"], inputs["b"], **parameters)
+                return self.pipeline(inputs, **parameters)
+        except ValueError as error:
+            raise RequestError(422, str(error)) from error
+
+    def _check_texts(self, inputs: Any) -> None:
+        if isinstance(inputs, dict):
+            if set(inputs) != {"a", "b"}:
+                raise RequestError(400, f'a pair needs exactly "a" and "b", got {sorted(map(str, inputs))}.')
+            texts = list(inputs.values())
+        else:
+            texts = inputs if isinstance(inputs, list) else [inputs]
+        if len(texts) > self.max_texts:
+            raise RequestError(413, f"{len(texts)} texts in one request; at most {self.max_texts}: send several requests.")
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise RequestError(400, f'"inputs" must hold texts; number {number} is of type {type(text).__name__}.')
+            if len(text) > self.max_characters:
+                raise RequestError(
+                    413, f"text number {number} has {len(text)} characters; at most {self.max_characters}: split it."
+                )
+
+
+def _limit(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"the environment variable {name} must be a whole number >= 1, got {text!r}.")
+    return int(text)
+
+
+def _read_parameters(parameters: Any, known: dict[str, type]) -> dict[str, Any]:
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise RequestError(400, f'"parameters" must be an object, got {type(parameters).__name__}.')
+    for name in parameters:
+        if name not in known:
+            raise RequestError(400, f"unknown parameter {name!r}; known for these inputs: {', '.join(known)}.")
+    return {name: _read(name, value, known[name]) for name, value in parameters.items() if value is not None}
+
+
+def _read(name: str, value: Any, kind: type) -> Any:
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise RequestError(422, f"parameter {name!r} must be true or false, got {value!r}.")
+        return value
+    try:
+        # Numbers with a point in a query string arrive as text.
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or (kind is int and (number != int(number) or number < 0)):
+        raise RequestError(422, f"parameter {name!r} must be a {'whole ' if kind is int else ''}number, got {value!r:.60}.")
+    return kind(number)

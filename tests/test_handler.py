@@ -1,0 +1,182 @@
+"""The endpoint's handler over HTTP, loaded and called as the endpoint toolkit does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from hardkuma import HardKumaModel, gate_records
+from tests.conftest import SENTENCES
+
+Ask = Callable[..., tuple[int, Any]]
+
+
+def load_handler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """handler.py from a checkpoint's folder, by its path: it is in no package there."""
+    spec = importlib.util.spec_from_file_location("handler", folder / "handler.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(sys.modules, "handler", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Service(BaseHTTPRequestHandler):
+    """JSON in and out; query parameters become "parameters", whole numbers and true/false of them converted; any exception
+    is status 400 with its message."""
+
+    def do_POST(self) -> None:
+        status, answer = 200, None
+        try:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            query = dict(parse_qsl(urlsplit(self.path).query))
+            if query and "parameters" not in body:
+                words = {"true": True, "false": False}
+                body["parameters"] = {k: int(v) if v.isnumeric() else words.get(v, v) for k, v in query.items()}
+            answer = self.server.handler(body)
+        except Exception as error:
+            status, answer = 400, {"error": str(error)}
+        content = json.dumps(answer, allow_nan=False).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, minilm: HardKumaModel) -> Path:
+    folder = tmp_path_factory.mktemp("endpoint") / "repository"
+    minilm.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def handler(folder: Path) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDKUMA_MAX_TEXTS", "12")
+        patch.setenv("HARDKUMA_MAX_CHARACTERS", "4000")
+        yield load_handler(folder, patch).EndpointHandler(str(folder))
+
+
+@pytest.fixture(scope="module")
+def ask(handler: Any) -> Iterator[Ask]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    server.handler = handler
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(body: Any, query: str = "") -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{server.server_port}/{query}", data)
+        try:
+            with opener.open(request, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    yield ask
+    server.shutdown()
+    server.server_close()
+
+
+def test_one_text_many_texts_and_a_pair(ask: Ask, minilm: HardKumaModel) -> None:
+    text = "Marie Curie moved to Paris in 1891 🙂."
+    assert ask({"inputs": text}) == (200, gate_records(minilm, [text])[0])
+    status, records = ask({"inputs": SENTENCES, "parameters": {"rate": 0.3, "use_surface": False}})
+    assert status == 200 and records == gate_records(minilm, SENTENCES, rate=0.3, use_surface=False)
+    assert ask({"inputs": []}) == (200, []) and ask({"inputs": "", "parameters": None})[1]["words"] == []
+    pair = {"a": "A man plays guitar.", "b": "Someone plays the guitar."}
+    assert ask({"inputs": pair, "parameters": {"rate": 0.5, "links": 2}}) == (
+        200,
+        minilm.explain_pair(**pair, rate=0.5, links=2),
+    )
+    long = "The annual report was not approved. " * 100
+    assert ask({"inputs": long})[1]["windows"] > 1
+
+
+def test_parameters_in_the_query(ask: Ask, minilm: HardKumaModel) -> None:
+    expected = gate_records(minilm, ["Rain again in Paris"], rate=0.25)[0]
+    assert ask({"inputs": "Rain again in Paris"}, "?rate=0.25&use_surface=true&selector=0") == (200, expected)
+
+
+BAD = [
+    ([], 'object with "inputs"', 400),
+    ({"text": "x"}, 'object with "inputs"', 400),
+    ({"inputs": 7}, "number 0 is of type int", 400),
+    ({"inputs": None}, "number 0 is of type NoneType", 400),
+    ({"inputs": ["ok", ["nested"]]}, "number 1 is of type list", 400),
+    ({"inputs": {"a": "x"}}, 'a pair needs exactly "a" and "b", got [\'a\']', 400),
+    ({"inputs": {"a": "x", "b": None}}, "number 1 is of type NoneType", 400),
+    ({"inputs": "x", "rate": 0.2}, "unknown field 'rate' beside", 400),
+    ({"inputs": "x", "parameters": [1]}, '"parameters" must be an object, got list', 400),
+    ({"inputs": "x", "parameters": {"treshold": 0.2}}, "unknown parameter 'treshold'; known for these inputs: rate,", 400),
+    ({"inputs": "x", "parameters": {"seed": 1}}, "unknown parameter 'seed'", 400),
+    ({"inputs": "x", "parameters": {"rate": 20}}, "rate must be a fraction in (0, 1], got 20.0", 422),
+    ({"inputs": "x", "parameters": {"rate": "much"}}, "parameter 'rate' must be a number, got 'much'", 422),
+    ({"inputs": "x", "parameters": {"rate": float("nan")}}, "parameter 'rate' must be a number, got nan", 422),
+    ({"inputs": "x", "parameters": {"rate": 0.2, "threshold": 0.5}}, "give rate or threshold, not both", 422),
+    ({"inputs": "x", "parameters": {"selector": 1.5}}, "parameter 'selector' must be a whole number, got 1.5", 422),
+    ({"inputs": "x", "parameters": {"selector": 3}}, "selector must be in [0, 0], got 3", 422),
+    ({"inputs": "x", "parameters": {"use_surface": "perhaps"}}, "must be true or false, got 'perhaps'", 422),
+    ({"inputs": ["x"] * 13}, "13 texts in one request; at most 12", 413),
+    ({"inputs": ["x", "y" * 4001]}, "text number 1 has 4001 characters; at most 4000", 413),
+    ({"inputs": {"a": "x", "b": "y" * 4001}}, "text number 1 has 4001 characters", 413),
+]
+
+
+@pytest.mark.parametrize(("body", "message", "status"), BAD, ids=[str(i) for i in range(len(BAD))])
+def test_faulty_requests_are_400_with_a_reason(body: Any, message: str, status: int, ask: Ask, handler: Any) -> None:
+    code, answer = ask(body)
+    assert code == 400 and list(answer) == ["error"] and message in answer["error"]
+    with pytest.raises(ValueError) as caught:
+        handler(body)
+    assert caught.value.status == status, "for servers that look at it"
+
+
+def test_what_is_not_json(ask: Ask) -> None:
+    assert ask(b"{")[0] == 400
+    assert ask(b'{"inputs": "half \\ud83d of a pair"}')[0] == 200
+
+
+def test_many_at_once_are_answered_one_by_one(ask: Ask, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts and pairs set the one tokenizer differently, so two requests must not be inside at the same time."""
+    inside, most = [], []
+
+    def slow(inputs: str) -> dict[str, str]:
+        inside.append(inputs)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.remove(inputs)
+        return {"text": inputs}
+
+    monkeypatch.setattr(handler, "pipeline", slow)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda text: ask({"inputs": text}), SENTENCES))
+    assert answers == [(200, {"text": text}) for text in SENTENCES] and max(most) == 1
+
+
+def test_limits_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_handler(folder, monkeypatch)
+    monkeypatch.setenv("HARDKUMA_MAX_TEXTS", "none")
+    with pytest.raises(ValueError, match="HARDKUMA_MAX_TEXTS must be a whole number >= 1, got 'none'"):
+        module.EndpointHandler(str(folder))
+    monkeypatch.delenv("HARDKUMA_MAX_TEXTS")
+    assert module.EndpointHandler(str(folder)).max_texts == module.MAX_TEXTS
