@@ -312,7 +312,12 @@ def _two_texts(gr: Any, demo: Demo) -> None:
         except ValueError as error:
             return problem(str(error))
 
+    def explain_again(shown: str | None, a: str, b: str, percent: float) -> Any:
+        return explain(a, b, percent) if shown else gr.skip()
+
     gr.on([button.click, a.submit, b.submit], explain, [a, b, rate], output, api_visibility="private")
+    # Other words are removed to check another rate, so this does encode; nothing happens before the first answer.
+    rate.change(explain_again, [output, a, b, rate], output, **LIVE)
     # With labels they are buttons, which the keyboard reaches; rows of a table are not.
     gr.Examples([list(pair) for pair in PAIRS], [a, b], example_labels=[" / ".join(pair) for pair in PAIRS])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import json
 import os
 import re
@@ -131,6 +132,7 @@ def test_the_slider_reselects_without_encoding(
     open_page: Callable, served: tuple[str, Passes], minilm: HardKumaModel
 ) -> None:
     page, (_, passes) = open_page(), served
+    settled(page, "#gates")
     before = passes.count
     slider = page.get_by_role("slider").first
     slider.focus()
@@ -176,6 +178,7 @@ def test_an_attack_is_text_everywhere(open_page: Callable) -> None:
 @needs_chromium
 def test_limits_are_said(open_page: Callable, served: tuple[str, Passes]) -> None:
     page, (_, passes) = open_page(), served
+    settled(page, "#gates")
     before = passes.count
     page.get_by_label("Text").first.fill("word " * (MAX_CHARACTERS // 5 + 1))
     message = page.locator("#gates [role=alert]")
@@ -222,6 +225,14 @@ def test_two_texts(open_page: Callable, minilm: HardKumaModel) -> None:
         assert shown.locator(".hk-text").inner_text() == PAIRS[1][place]
         assert shown.locator(".hk-span").all_inner_texts() == [word["word"] for word in side["words"] if word["carries"]]
     assert f"Similarity {pair['similarity']:.2f}." in page.locator("#pair").inner_text()
+    slider = page.get_by_role("slider").locator("visible=true")
+    slider.focus()
+    for _ in range(30):
+        slider.press("ArrowRight")
+    more = [word["word"] for word in explain_pair(minilm, *PAIRS[1], rate=0.5)["a"]["words"] if word["carries"]]
+    page.wait_for_function(
+        "n => document.querySelector('#pair .hk-record').querySelectorAll('.hk-span').length === n", arg=len(more)
+    )
     page.get_by_label("Second text").fill("")
     page.get_by_role("button", name="Explain the similarity").click()
     page.locator("#pair [role=alert]").wait_for()
@@ -317,6 +328,12 @@ def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
     assert not re.search(r"fonts\.g(oogleapis|static)\.com|cdnjs|<script[^>]+src=[\"']https?:", page)
     options = launch_options()
     assert options["share"] is False
+
+
+def test_docstring_examples() -> None:
+    import hardkuma.app
+
+    assert doctest.testmod(hardkuma.app).failed == 0
 
 
 def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
