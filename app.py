@@ -52,7 +52,8 @@ STYLE = f"""
 .hk-grid h3 {{ margin: 0 0 .25rem; font-size: 1rem; }}
 .hk-problem {{ margin: 0; padding: .75rem; border: 2px solid #c2410c; border-radius: .5rem; color: var(--ink); }}
 .hk-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; color: var(--ink); }}
-.hk-table th, .hk-table td {{ padding: .15rem .75rem .15rem 0; text-align: left; overflow-wrap: anywhere; }}
+.hk-table th, .hk-table td {{ padding: .15rem .75rem .15rem 0; text-align: left; overflow-wrap: anywhere;
+  border: 0 solid var(--line); border-bottom-width: 1px; }}
 .html-container:has(.hk-record, .hk-legend, .hk-problem) {{ padding: 0; }}
 input[type="range"]::-webkit-slider-thumb {{ border: 2px solid var(--slider-color); }}
 .hk-scroll {{ max-height: 20rem; overflow: auto; }}
@@ -251,7 +252,7 @@ def _rate_slider(gr: Any) -> Any:
 def _text_box(gr: Any, label: str, limit: int, value: str) -> Any:
     # The browser may hold a little more than the limit, so that a paste that is too long is answered and not cut.
     info = f"at most {limit:,} characters"
-    return gr.Textbox(value, label=label, info=info, lines=4, max_lines=12, max_length=2 * limit, buttons=[])
+    return gr.Textbox(value, label=label, info=info, lines=4, max_lines=12, max_length=2 * limit, buttons=[], min_width=280)
 
 
 def _one_text(gr: Any, demo: Demo) -> None:
@@ -303,7 +304,7 @@ def _two_texts(gr: Any, demo: Demo) -> None:
     rate = _rate_slider(gr)
     button = gr.Button("Explain the similarity", variant="primary")
     output = gr.HTML(elem_id="pair")
-    gr.HTML(legend("similarity falls without it: not at all", "most", "carries the similarity"))
+    gr.HTML(legend("without it the similarity falls a little", "much", "carries the similarity"))
 
     def explain(a: str, b: str, percent: float) -> str:
         try:
@@ -311,8 +312,14 @@ def _two_texts(gr: Any, demo: Demo) -> None:
         except ValueError as error:
             return problem(str(error))
 
+    def explain_again(shown: str | None, a: str, b: str, percent: float) -> Any:
+        return explain(a, b, percent) if shown else gr.skip()
+
     gr.on([button.click, a.submit, b.submit], explain, [a, b, rate], output, api_visibility="private")
-    gr.Examples([list(pair) for pair in PAIRS], [a, b])
+    # Other words are removed to check another rate, so this does encode; nothing happens before the first answer.
+    rate.change(explain_again, [output, a, b, rate], output, **LIVE)
+    # With labels they are buttons, which the keyboard reaches; rows of a table are not.
+    gr.Examples([list(pair) for pair in PAIRS], [a, b], example_labels=[" / ".join(pair) for pair in PAIRS])
 
 
 def _other_methods(gr: Any, demo: Demo) -> None:
@@ -378,7 +385,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_space(parsed.write_space, model)
         print(f"Push it with: hf upload --repo-type space USER/NAME {parsed.write_space} .")
         return 0
-    build_app(model).launch(**launch_options(server_port=parsed.port, inbrowser=parsed.open))
+    app = build_app(model)
+    options = launch_options(server_port=parsed.port, inbrowser=parsed.open, quiet=True, prevent_thread_lock=True)
+    _, url, _ = app.launch(**options)
+    print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
+    app.block_thread()
     return 0
 
 

@@ -40,9 +40,9 @@ RECORD_STYLE = """
 .hk-record { margin: 0 0 .75rem; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink);
   content-visibility: auto; contain-intrinsic-size: auto 6rem; }
 .hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.hk-text mark, .hk-legend mark { color: inherit; border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
+.hk-text mark, .hk-legend mark { color: var(--ink); border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
   background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
-.hk-span { outline: 2px solid var(--accent); outline-offset: 0; border-radius: .2em;
+.hk-span { outline: 2px solid var(--accent); margin: 0 1px; border-radius: .2em;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }
 .hk-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }
 .hk-grid > * { min-width: 0; margin: 0; }

@@ -16,4 +16,4 @@ def main(words: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "gradio":
             raise
-        raise ImportError("the demo needs the package gradio: pip install gradio") from error
+        raise ImportError("the demo needs the package gradio: pip install 'hardkuma[demo]'") from error

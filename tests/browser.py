@@ -14,9 +14,7 @@ import pytest
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: no page is tried in a browser"
-)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: no page is tried in a browser")
 
 
 def dump(page: Path, profile: Path) -> str:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import doctest
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel
-from hardkuma.app import EXAMPLES, MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, Demo, build_app, launch_options, show_record
+from hardkuma.app import (
+    EXAMPLES,
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    PAIRS,
+    Demo,
+    build_app,
+    launch_options,
+    show_record,
+)
+from hardkuma.pairs_hardkuma import explain_pair
+from hardkuma.space import write_space
 from hardkuma.words_hardkuma import score_texts
 
 from .browser import chromium, needs_chromium
@@ -64,7 +85,8 @@ def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[...
         page = context.new_page()
         page.set_default_timeout(60_000)
         page.on(
-            "request", lambda request: request.url.startswith((served[0], "blob:", "data:")) or foreign.append(request.url)
+            "request",
+            lambda request: request.url.startswith((served[0], "blob:", "data:", "file:")) or foreign.append(request.url),
         )
         page.goto(served[0])
         page.wait_for_selector("#gates .hk-text")
@@ -110,6 +132,7 @@ def test_the_slider_reselects_without_encoding(
     open_page: Callable, served: tuple[str, Passes], minilm: HardKumaModel
 ) -> None:
     page, (_, passes) = open_page(), served
+    settled(page, "#gates")
     before = passes.count
     slider = page.get_by_role("slider").first
     slider.focus()
@@ -142,14 +165,20 @@ def test_an_attack_is_text_everywhere(open_page: Callable) -> None:
     page.get_by_label("Text").locator("visible=true").fill(ATTACK)
     page.get_by_role("button", name="Compare", exact=True).click()
     wait_for_text(page, "#comparison", ATTACK)
+    page.get_by_role("tab", name="Two texts").click()
+    page.get_by_label("First text").fill(ATTACK)
+    page.get_by_label("Second text").fill(ATTACK)
+    page.get_by_role("button", name="Explain the similarity").click()
+    wait_for_text(page, "#pair", ATTACK)
     page.wait_for_timeout(500)
     assert page.title() == "HardKuma"
-    assert page.locator(":is(#gates, #numbers, #comparison) :is(script, img, b)").count() == 0
+    assert page.locator(":is(#gates, #numbers, #comparison) :is(script, img, b), #pair :is(script, img)").count() == 0
 
 
 @needs_chromium
 def test_limits_are_said(open_page: Callable, served: tuple[str, Passes]) -> None:
     page, (_, passes) = open_page(), served
+    settled(page, "#gates")
     before = passes.count
     page.get_by_label("Text").first.fill("word " * (MAX_CHARACTERS // 5 + 1))
     message = page.locator("#gates [role=alert]")
@@ -174,12 +203,39 @@ def test_downloads(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -
         waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
     record = score_texts(minilm, [ATTACK])[0].select(rate=0.2)
     saved = json.loads((tmp_path / "gates.json").read_text(encoding="utf-8"))
-    assert saved == pytest.approx(record) if not isinstance(saved, dict) else saved["text"] == ATTACK
+    assert saved.keys() == record.keys() and saved["text"] == ATTACK
     assert [word["word"] for word in saved["words"]] == [word["word"] for word in record["words"]]
     assert [span["text"] for span in saved["spans"]] == [span["text"] for span in record["spans"]]
     assert saved["rate"] == record["rate"] and saved["windows"] == 1
     page.goto((tmp_path / "gates.html").as_uri())
     assert page.locator(".hk-text").inner_text() == ATTACK and page.title() == "HardKuma gates"
+
+
+@needs_chromium
+def test_two_texts(open_page: Callable, minilm: HardKumaModel) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Two texts").click()
+    page.get_by_role("button", name=" / ".join(PAIRS[1])[:30]).click()
+    page.wait_for_function("text => document.querySelectorAll('textarea')[1].value === text", arg=PAIRS[1][0])
+    page.get_by_role("button", name="Explain the similarity").click()
+    page.locator("#pair .hk-record").nth(1).wait_for()
+    pair = explain_pair(minilm, *PAIRS[1], rate=0.2)
+    for place, side in enumerate((pair["a"], pair["b"])):
+        shown = page.locator("#pair .hk-record").nth(place)
+        assert shown.locator(".hk-text").inner_text() == PAIRS[1][place]
+        assert shown.locator(".hk-span").all_inner_texts() == [word["word"] for word in side["words"] if word["carries"]]
+    assert f"Similarity {pair['similarity']:.2f}." in page.locator("#pair").inner_text()
+    slider = page.get_by_role("slider").locator("visible=true")
+    slider.focus()
+    for _ in range(30):
+        slider.press("ArrowRight")
+    more = [word["word"] for word in explain_pair(minilm, *PAIRS[1], rate=0.5)["a"]["words"] if word["carries"]]
+    page.wait_for_function(
+        "n => document.querySelector('#pair .hk-record').querySelectorAll('.hk-span').length === n", arg=len(more)
+    )
+    page.get_by_label("Second text").fill("")
+    page.get_by_role("button", name="Explain the similarity").click()
+    page.locator("#pair [role=alert]").wait_for()
 
 
 @needs_chromium
@@ -217,6 +273,14 @@ def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     for name in ("One text", "textarea", "range", "Download JSON", "Download HTML", "Every word's probability"):
         assert name in seen, (name, seen)
     assert all(example[:20] in seen for example in EXAMPLES)
+    page.get_by_role("tab", name="One text").press("ArrowRight")
+    page.get_by_role("tab", name="Two texts").press("Enter")
+    reached = []
+    for _ in range(12):
+        reached.append(page.evaluate(FOCUSED))
+        page.keyboard.press("Tab")
+    seen = " | ".join(map(str, reached))
+    assert "Explain the similarity" in seen and all(a[:20] in seen for a, _ in PAIRS), seen
 
 
 CONTRAST = """(selector) => {
@@ -256,9 +320,7 @@ def test_readable_in_light_and_dark_and_on_a_phone(width: int, scheme: str, open
     assert dark == (scheme == "dark")
 
 
-def test_nothing_leaves_this_machine(served: tuple[str, Passes], monkeypatch: pytest.MonkeyPatch) -> None:
-    import urllib.request
-
+def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
     assert served[0].startswith("http://127.0.0.1:")
     with urllib.request.urlopen(served[0]) as answer:
         policy, page = answer.headers["Content-Security-Policy"], answer.read().decode()
@@ -268,6 +330,12 @@ def test_nothing_leaves_this_machine(served: tuple[str, Passes], monkeypatch: py
     assert options["share"] is False
 
 
+def test_docstring_examples() -> None:
+    import hardkuma.app
+
+    assert doctest.testmod(hardkuma.app).failed == 0
+
+
 def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     model = make_model()
     demo, passes = Demo(model), Passes(model)
@@ -275,3 +343,36 @@ def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     assert passes.count == 1
     shown = {show_record(scored, percent) for percent in range(5, 51, 5)}
     assert passes.count == 1 and len(shown) > 2
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_space_is_complete(own: bool, make_model: Callable, tmp_path: Path) -> None:
+    """The folder starts by itself, with its own copy of the code, as it would on the Hub."""
+    write_space(tmp_path / "space", make_model() if own else None)
+    card = (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
+    metadata = yaml.safe_load(card.split("---")[1])
+    assert metadata["sdk"] == "gradio" and metadata["sdk_version"] == version("gradio") and metadata["app_file"] == "app.py"
+    assert len(metadata["short_description"]) <= 60  # the Hub's limit
+    requirements = (tmp_path / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert requirements and all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in requirements)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"GRADIO_SERVER_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", "import hardkuma, runpy; print(hardkuma.__file__); runpy.run_path('app.py')"]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(command, cwd=tmp_path / "space", env=environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            page = None
+            while page is None and process.poll() is None:
+                with contextlib.suppress(OSError):
+                    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/").read().decode()
+                time.sleep(0.2)
+        finally:
+            process.terminate()
+            process.wait()
+        log.seek(0)
+        said = log.read()
+    assert page and '"title":"HardKuma"' in page, said
+    assert said.startswith(str(tmp_path / "space" / "hardkuma")) and f"http://127.0.0.1:{port}" in said
