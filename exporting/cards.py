@@ -128,7 +128,7 @@ def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
         )
         quantised = (
             "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean\n"
-            f"cosine of the anchor embedding to fp32's: on {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) "
+            f"cosine of the anchor embedding to fp32's: {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) "
             f"with {found['threads']} thread(s) of the machine that exported.\n"
         )
     outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
