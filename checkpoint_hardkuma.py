@@ -128,11 +128,16 @@ def _find(name: str, source: str | None) -> Path | None:
 
 
 def write_sentence_transformers(folder: Path) -> None:
-    """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding."""
+    """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding.
+
+    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection: "kwargs" names the
+    arguments of `encode` that sentence-transformers hands on to `HardKumaModel.sentence_features`.
+    """
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    module["kwargs"] = ["embedding", "rate"]
     settings = {
         "transformer_task": "feature-extraction",
-        "modality_config": {"text": {"method": "sentence_features", "method_output_name": "rationale"}},
+        "modality_config": {"text": {"method": "sentence_features", "method_output_name": "embedding"}},
         "module_output_name": "sentence_embedding",
     }
     _write_json(folder / "modules.json", [module])

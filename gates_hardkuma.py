@@ -308,6 +308,26 @@ class _StraightThrough(torch.autograd.Function):
         return grad, None
 
 
+def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
+    """1 on the most probable tokens of each row, floor(rate * n + 1/2) of its n content tokens but at least one; else 0.
+
+    Args:
+        probs: (..., length)
+        content: (..., length), true where a token may be selected; broadcast against `probs`.
+        rate: a fraction in (0, 1].
+
+    >>> select_rate(torch.tensor([[0.1, 0.9, 0.5, 0.9]]), torch.tensor([[True, True, True, False]]), 0.5)
+    tensor([[0., 1., 1., 0.]])
+    """
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    content = content.bool().expand_as(probs)
+    count = (rate * content.sum(-1, keepdim=True) + 0.5).floor().clamp_min(1)
+    # Stable: of equal tokens the first is selected. Sorting twice gives each token its rank.
+    order = probs.masked_fill(~content, -1.0).argsort(dim=-1, descending=True, stable=True)
+    return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)
+
+
 def expected_selected(probs: Tensor, content: Tensor) -> Tensor:
     """E[number of selected tokens]: sum of selection probabilities over content. (..., length) -> (...)
 

@@ -32,7 +32,7 @@ from .encoders_hardkuma import (
     load_encoder,
     special_token_ids,
 )
-from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate
+from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
 from .inputs_hardkuma import TokenBatch, attendable, content_mask, prepare, tracing
 from .losses_hardkuma import world_size
 from .objective_hardkuma import Rows, objective
@@ -47,6 +47,7 @@ logger = logging.get_logger(__name__)
 # A removed token's g in the attention of `reencode` while training. Attention logits of sharp encoders differ by 20 and
 # more, so it must be small for the token to vanish; the gradient a / g of the weight a that is left stays of ordinary size.
 GATE_FLOOR = 1e-15
+EMBEDDINGS = ("rationale", "complement", "anchor")
 
 
 @dataclass
@@ -178,6 +179,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         surface_ids: Tensor | None = None,
         noise: Tensor | None = None,
         encoded: dict[str, Tensor] | None = None,
+        rate: float | None = None,
         return_loss: bool = False,
         return_embeddings: bool = True,
         return_rows: bool = False,
@@ -192,6 +194,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
             noise: (batch, K, length) uniform noise for the training gates, drawn if not given.
             encoded: what the encoder gave for these inputs earlier, to save its pass: "states" (batch, length, hidden) and,
                 where the selector wants them, "attention" (batch, length, 2). Padded on the right.
+            rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
+                own threshold; in (0, 1], in eval mode only.
             return_loss: compute `loss` and `losses`; needs a global batch of at least 2.
             return_embeddings: False leaves out rationale and complement (which `reencode` pays for).
             return_rows: return [`Rows`] instead, for a loss over several forward passes (see `losses_of`).
@@ -210,7 +214,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
             gate = self.gate_head(features, batch.surface_ids)
             content = batch.content[:, None]
             probs = gate.selection_probability(self.config.gate_threshold) * content
-            gates = self._gates(gate, probs, noise) * content
+            gates = self._gates(gate, probs, noise, content, rate) * content
             anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
             self._check_finite(anchor)
             rationale = complement = losses = loss = None
@@ -300,15 +304,25 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return gate_words(self, texts, **options)
 
     def sentence_features(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        embedding: str = "rationale",
+        rate: float | None = None,
     ) -> dict[str, Tensor]:
-        """The three embeddings as (batch, dim) each, several selectors side by side: what sentence-transformers calls."""
-        out = self(input_ids, attention_mask, token_type_ids)
-        return {
-            "rationale": out.rationale_embedding.flatten(1),
-            "complement": out.complement_embedding.flatten(1),
-            "anchor": out.anchor_embedding,
-        }
+        """What sentence-transformers calls: one embedding as "embedding" (batch, dim), several selectors side by side.
+
+        `SentenceTransformer.encode(texts, embedding="anchor")` and `encode(texts, rate=0.2)` hand their arguments on.
+
+        Args:
+            embedding: "rationale", "complement" or "anchor".
+            rate: as in `forward`.
+        """
+        if embedding not in EMBEDDINGS:
+            raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
+        out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=embedding != "anchor")
+        return {"embedding": out[f"{embedding}_embedding"].flatten(1)}
 
     @torch.no_grad()
     def adapt_surface(self, batches: Any) -> Tensor:
@@ -405,9 +419,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
             raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {number - 1}.")
         return hidden_states[layer]
 
-    def _gates(self, gate: Kumaraswamy, probs: Tensor, noise: Tensor | None) -> Tensor:
+    def _gates(self, gate: Kumaraswamy, probs: Tensor, noise: Tensor | None, content: Tensor, rate: float | None) -> Tensor:
         if not self.training:
-            return (probs > self.config.decision_threshold).float()
+            return (probs > self.config.decision_threshold).float() if rate is None else select_rate(probs, content, rate)
+        if rate is not None:
+            raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
         if noise is None:
             noise = torch.rand_like(probs)
         elif noise.shape != probs.shape:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-STYLE = """
-:root { --ink: #1c2024; --soft: #5b646e; --page: #ffffff; --card: #f5f6f8; --line: #d9dde2; --accent: #2f6fde;
-  --mark: 47, 111, 222; color-scheme: light dark; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #a0a9b3; --page: #14171a; --card: #1d2125;
-  --line: #353b42; --accent: #7da9ff; --mark: 96, 150, 255; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 76rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.3rem; }
+from ..rendering import BASE_STYLE
+
+STYLE = (
+    BASE_STYLE
+    + """
+h2 { margin: 2.5rem 0 .5rem; font-size: 1.3rem; }
 h3 { margin: 1.5rem 0 .5rem; font-size: 1.05rem; }
 code { background: var(--card); padding: .1em .3em; border-radius: .25em; overflow-wrap: anywhere; }
 a { color: var(--accent); } nav a { margin-right: 1rem; }
-.small { color: var(--soft); font-size: .875rem; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
@@ -38,10 +34,9 @@ dl > div { display: grid; grid-template-columns: 15rem 1fr; gap: 0 1rem; padding
   border-top: 1px solid var(--line); }
 dt { color: var(--soft); font-size: .875rem; } dd { margin: 0; overflow-wrap: anywhere; line-height: 1.9; }
 .gates dt { color: var(--ink); font-weight: 600; } .gold b { border-bottom: 2px solid var(--accent); }
-mark { color: inherit; border-radius: .2em; padding: .1em .15em;
-  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
 mark.top { text-decoration: underline; text-decoration-thickness: 2px; text-underline-offset: .2em; }
-@media (max-width: 40rem) { dl > div { grid-template-columns: 1fr; } body { font-size: 15px; } main { padding: .75rem; }
+@media (max-width: 40rem) { dl > div { grid-template-columns: 1fr; }
   th:first-child { min-width: 6.5rem; max-width: 7.5rem; } th, td { padding: .3rem .45rem; } }
 @media print { .scroll { overflow: visible; } }
 """
+)

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..attribution.needs import available
+from ..rendering import document_head, page_foot, shade
 from ._conll import TaggedSentence
 from ._style import STYLE
 from .plots import line_plot, scatter_plot, style_of
 from .results import MethodResult, write_whole
 from .table import COLUMNS, LEGEND, cell, in_order
 
-# Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SAME_SENTENCES = ("common", "sufficiency", "comprehensiveness")  # measured on the same sentences for every method
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
@@ -51,13 +50,7 @@ def report_html(
     by_corpus = {name: in_order([result for result in results if result.corpus == name]) for name in corpora}
     links = " ".join(f'<a href="#corpus-{i}">{escape(name)}</a>' for i, name in enumerate(corpora))
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        "<title>HardKuma benchmark</title>",
-        f"<style>{STYLE}</style></head><body><main>",
+        document_head("HardKuma benchmark", STYLE),
         "<h1>Which words carry the embedding?</h1>",
         f"<p>Made with <code>{escape(command)}</code></p>",
         f"<nav>{links}</nav>",
@@ -70,7 +63,7 @@ def report_html(
     if notes:
         parts.append(f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>")
     parts.append(_versions(results))
-    parts.append("</section></main></body></html>")
+    parts.append(f"</section>{page_foot()}")
     return "\n".join(parts)
 
 
@@ -206,9 +199,7 @@ def _shaded_words(sentence: TaggedSentence, example: Mapping[str, Any]) -> str:
     pieces = []
     for (start, end), score in zip(sentence.words, scores, strict=True):
         share = (score - low) / (high - low) if high > low else 0.0
-        top = ' class="top"' if share > 0 and score >= cut else ""
-        word = escape(sentence.text[start:end])
-        pieces.append(f'<mark{top} style="--share:{round(100 * share)}%" title="{score:.3g}">{word}</mark>')
+        pieces.append(shade(sentence.text[start:end], share, f"{score:.3g}", "top" if share > 0 and score >= cut else ""))
     return " ".join(pieces)
 
 

@@ -139,6 +139,29 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
     assert sentence_model.get_embedding_dimension() == expected.shape[1]
 
 
+@pytest.mark.parametrize("view", ["hidden", "input", "reencode"])
+def test_sentence_transformers_gives_the_others_by_name(view: str, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(view=view)
+    model.save_pretrained(tmp_path / "model")
+    # Saved again by sentence-transformers, the arguments still arrive.
+    SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).save(str(tmp_path / "again"))
+    for folder in ("model", "again"):
+        sentence_model = SentenceTransformer(str(tmp_path / folder), trust_remote_code=True)
+        inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+        for name in ("rationale", "complement", "anchor"):
+            for rate in (None, 0.2, 0.5):
+                with torch.no_grad():
+                    expected = model(**inputs, rate=rate)[f"{name}_embedding"]
+                got = sentence_model.encode(SENTENCES, embedding=name, rate=rate, convert_to_tensor=True)
+                assert (got - expected).abs().max() < 1e-6, (folder, name, rate)
+    low, high = (sentence_model.encode(SENTENCES, rate=rate) for rate in (0.2, 0.9))
+    assert abs(low - high).max() > 1e-3
+    with pytest.raises(ValueError, match="embedding must be one of rationale, complement, anchor; got 'mean'"):
+        sentence_model.encode(SENTENCES, embedding="mean")
+    with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
+        sentence_model.encode(SENTENCES, rate=20)
+
+
 def test_sentence_transformers_with_minilm(minilm: HardKumaModel, tmp_path: Path) -> None:
     texts = ["Marie Curie moved to Paris in 1891.", "A short one", "The annual report was not approved. " * 80]
     minilm.save_pretrained(tmp_path / "model")

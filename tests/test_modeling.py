@@ -320,7 +320,25 @@ def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable
     assert out.gates.shape == out.gate_probs.shape == out.alpha.shape == (6, 3, length)
     assert out.rationale_embedding.shape == out.complement_embedding.shape == (6, 3, 32)
     assert out.anchor_embedding.shape == (6, 32)
-    assert model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["rationale"].shape == (6, 96)
+    assert model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["embedding"].shape == (6, 96)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
+def test_rate_selects_the_most_probable_tokens(rate: float, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(num_selectors=2)
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs, rate=rate)
+    content = ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
+    for row in range(len(SENTENCES)):
+        for selector in range(2):
+            probs = out.gate_probs[row, selector].tolist()
+            places = [i for i in range(len(probs)) if content[row, i]]
+            best = sorted(places, key=lambda i: (-probs[i], i))[: max(1, int(rate * len(places) + 0.5))]
+            assert out.gates[row, selector].nonzero().flatten().tolist() == sorted(best)
+    alone = model(**tokenize(model, SENTENCES[:1]), rate=rate)
+    assert torch.allclose(alone.rationale_embedding, out.rationale_embedding[:1], atol=1e-5), "batch-mates matter"
+    with pytest.raises(ValueError, match=r"call model\.eval"):
+        model.train()(**inputs, rate=rate)
 
 
 def test_trainable_encoder(make_model: Callable, tokenize: Callable) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,14 +13,10 @@ from hardkuma.evaluation.benchmark import run_benchmark
 from hardkuma.evaluation.plots import bar_plot, line_plot, scatter_plot, style_of
 from hardkuma.evaluation.report import report_html
 
+from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, make_encoder, write_conll
 
 pytest.importorskip("matplotlib")
-CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --virtual-time-budget=2000 --timeout=20000"
-)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +93,7 @@ def test_plots_follow_the_page() -> None:
     assert "<b>" not in line and 'aria-label="a &amp; &lt;b&gt;"' in line
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the report is not tried in a browser")
+@needs_chromium
 def test_in_a_browser_a_script_in_the_corpus_is_text(report: Path, tmp_path: Path) -> None:
     page = report.read_text(encoding="utf-8")
     # Escaping alone must do, without the policy that would block scripts anyway.
@@ -114,7 +108,7 @@ def test_in_a_browser_a_script_in_the_corpus_is_text(report: Path, tmp_path: Pat
     assert "<script" not in shown and "&lt;script&gt;document.title='broken'&lt;/script&gt;" in shown
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the report is not tried in a browser")
+@needs_chromium
 def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
     """In a frame of 390 pixels nothing but the table's own scroll area is wider than the page."""
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report.read_text(encoding="utf-8"))
@@ -127,12 +121,6 @@ def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
         script = f'<script>addEventListener("load", () => {{ {measure} }})</script>'
         framed.write_text(f"<body>{frame}{script}", encoding="utf-8")
         assert f"<title>{expected}</title>" in dump(framed, tmp_path / f"{width}{expected}"), width
-
-
-def dump(page: Path, profile: Path) -> str:
-    """The page's document after it has loaded."""
-    command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_without_matplotlib_the_report_says_so(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:

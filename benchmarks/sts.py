@@ -1,0 +1,76 @@
+"""What similarity search pays for rationale embeddings: Spearman's correlation on STS-B, through sentence-transformers.
+
+    python benchmarks/sts.py --data sts-test.csv
+
+The file is that of the STS benchmark: columns separated by tabs, of which the fifth to seventh are the score and the two
+sentences. Every line of the output is one embedding of the same checkpoint, asked for by name as users do:
+`encode(texts, embedding="anchor")`, `encode(texts, rate=0.2)`. Higher is better; the interval is a bootstrap over pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from hardkuma import HardKumaModel, load_released
+
+
+def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
+    """Scores, first and second sentences of an STS-B file."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    for number, row in enumerate(rows, start=1):
+        if len(row) < 7:
+            raise ValueError(f"{path}, line {number}: 7 columns separated by tabs expected, got {len(row)}.")
+    return [float(row[4]) for row in rows], [row[5] for row in rows], [row[6] for row in rows]
+
+
+def cosines(model: SentenceTransformer, first: list[str], second: list[str], **options: object) -> np.ndarray:
+    """(pairs,) cosine of each pair; every sentence is encoded once."""
+    texts = list(dict.fromkeys([*first, *second]))
+    vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False, **options)
+    place = {text: i for i, text in enumerate(texts)}
+    return (vectors[[place[text] for text in first]] * vectors[[place[text] for text in second]]).sum(-1)
+
+
+def interval(found: np.ndarray, scores: np.ndarray, samples: int = 500) -> tuple[float, float]:
+    """95% bootstrap interval of Spearman's correlation."""
+    generator = np.random.default_rng(0)
+    rows = generator.integers(0, len(scores), (samples, len(scores)))
+    return tuple(np.quantile([spearmanr(found[row], scores[row]).statistic for row in rows], [0.025, 0.975]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="an STS-B file, such as sts-test.csv")
+    parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.2, 0.3, 0.5])
+    arguments = parser.parse_args()
+    gold, first, second = read_pairs(arguments.data)
+    scores = np.array(gold)
+
+    gates = HardKumaModel.from_pretrained(arguments.model).eval() if arguments.model else load_released()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        gates.save_pretrained(folder)
+        model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
+
+        print(f"{len(scores)} pairs of {arguments.data.name}; view {gates.config.view}")
+        print("| embedding | rate | Spearman | 95% interval |\n|---|---|---|---|")
+        settings = [("anchor", None), ("rationale", None), ("complement", None)]
+        settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]
+        for name, rate in settings:
+            found = cosines(model, first, second, embedding=name, rate=rate)
+            low, high = interval(found, scores)
+            shown = "-" if name == "anchor" else "the model's own" if rate is None else f"{rate:g}"
+            value = spearmanr(found, scores).statistic
+            print(f"| {name} | {shown} | {value:.3f} | {low:.3f} to {high:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

