@@ -378,8 +378,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return states, features
 
     def _stored(self, batch: TokenBatch, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self.config.selector_layer != -1:
-            raise ValueError(f"encoded states are the last layer's, but selector_layer is {self.config.selector_layer}.")
+        if self.config.selector_layer != -1 and "layer_states" not in encoded:
+            raise ValueError(f"selector_layer is {self.config.selector_layer}, but encoded has no 'layer_states'.")
         for name, tensor in encoded.items():
             if tensor.shape[:2] != batch.input_ids.shape:
                 raise ValueError(
@@ -387,7 +387,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 )
         with torch.no_grad():
             embeddings = self.get_input_embeddings()(batch.input_ids)
-        return {**encoded, "state": encoded["states"], "last": encoded["states"], "input": embeddings}
+        seen = encoded["states" if self.config.selector_layer == -1 else "layer_states"]
+        return {**encoded, "state": seen, "last": encoded["states"], "input": embeddings}
 
     def _run_encoder(self, batch: TokenBatch) -> dict[str, Tensor]:
         config, tap = self.config, None

@@ -50,12 +50,14 @@ def _marks() -> str:
 def _word_pattern() -> re.Pattern[str]:
     letters, marks = r"[^\W_]++", _marks()
     # Letters with their marks, joined by an inner apostrophe, hyphen, full stop, & or _, or by a zero-width (non-)joiner.
-    joined = rf"(?:['’.\-&_\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
+    # An 's that ends a word is a word of its own: it is no part of the name before it.
+    clitic = r"['’][sS](?![^\W_])"
+    joined = rf"(?:(?!{clitic})['’.\-&_\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
     picture = "[\U0001f000-\U0001faff\u2600-\u27bf\u231a\u231b\u23e9-\u23fa\u2b1b\u2b1c\u2b50\u2b55\u3297\u3299]"
     # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
     dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff]*+"
     emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+"
-    return re.compile(rf"[@#]?{letters}{joined}|{emoji}")
+    return re.compile(rf"[@#]?{letters}{joined}|(?<=[^\W_]){clitic}|{emoji}")
 
 
 _WORD = _word_pattern()
@@ -64,10 +66,11 @@ _WORD = _word_pattern()
 def find_words(text: str) -> list[tuple[int, int]]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
-    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word.
+    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word; so is a final 's.
 
-    >>> [("@Ana met O'Neil in the U.S., ok?")[s:e] for s, e in find_words("@Ana met O'Neil in the U.S., ok?")]
-    ['@Ana', 'met', "O'Neil", 'in', 'the', 'U.S', 'ok']
+    >>> text = "@Ana met O'Neil's friend in the U.S., ok?"
+    >>> [text[start:end] for start, end in find_words(text)]
+    ['@Ana', 'met', "O'Neil", "'s", 'friend', 'in', 'the', 'U.S', 'ok']
     """
     return [found.span() for found in _WORD.finditer(text)]
 

@@ -41,6 +41,7 @@ from hardkuma.training.checkpoints import (
     save_checkpoint,
     trained_state,
 )
+from hardkuma.training.cotraining import Cotraining, cotrain
 from hardkuma.training.criterion import Quality, selection_quality
 from hardkuma.training.recipe import Recipe, load_recipe, parse_overrides
 from hardkuma.training.report import SHOWCASE, card_sections, plot_history, write_atomically, write_record
@@ -104,9 +105,9 @@ class Trainer:
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
         recipe, config = self.recipe, self.base.config
-        possible = config.freeze_encoder and config.selector_layer == -1
+        possible = config.freeze_encoder
         if recipe.cache == "always" and not possible:
-            raise ValueError("cache: always needs a frozen encoder and selector_layer -1; use cache: auto.")
+            raise ValueError("cache: always needs a frozen encoder; use cache: auto.")
         cache = recipe.cache_type if possible and recipe.cache != "never" else None
         folder = self.output / "store"
         if self.accelerator.is_local_main_process:
@@ -253,6 +254,7 @@ class Trainer:
             self._collect()
         if self.accelerator.is_main_process:
             self.base.eval()
+            cotraining = self._cotrain()
             if self.recipe.surface:
                 self.base.adapt_surface(self._surface_batches())
             self._write_log()
@@ -261,7 +263,7 @@ class Trainer:
             if len(self.held_out):
                 quality = selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)
             card = card_sections(
-                self.base, self.recipe, len(self.rows), quality, self.progress.best_step, self._dev_numbers()
+                self.base, self.recipe, len(self.rows), quality, self.progress.best_step, self._dev_numbers(), cotraining
             )
             self.base.save_pretrained(folder, card=card)
             write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
@@ -282,6 +284,21 @@ class Trainer:
             tokenizer, self.base = self.base.tokenizer, HardKumaModel(self.base.config)
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
+
+    def _cotrain(self) -> Cotraining | None:
+        recipe = self.recipe
+        if not recipe.cotraining_epochs:
+            return None
+        return cotrain(
+            self.base,
+            self.store,
+            self.rows,
+            epochs=recipe.cotraining_epochs,
+            weight=recipe.cotraining_weight,
+            certainty=recipe.cotraining_certainty,
+            seed=recipe.seed,
+            say=self.say,
+        )
 
     def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
         for start in range(0, len(self.rows), 64):

@@ -23,9 +23,10 @@ from ..attribution.registry import METHODS, Method, find_method
 from ..attribution.words import WordScores
 from ..encoders_hardkuma import fingerprint
 from ._conll import TaggedSentence
-from .data import Corpus, find_corpora, slug, texts_of
+from .data import Corpus, find_corpora, labels_of, slug, texts_of
 from .faithfulness import RATES
 from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
+from .ranking import Ranking
 from .results import MethodResult, as_json, load_result, result_path, save_result, versions, write_whole
 from .table import markdown_report
 
@@ -258,6 +259,10 @@ def _measure(
     )
     shared = min(config.expensive_sample, len(sentences))
     common = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)["average_precision"]
+    measured = {name: as_json(interval) for name, interval in (metrics | faithful).items()}
+    labels = labels_of(sentences)
+    curves_of_runs = [Ranking(labels, [item.scores for item in run]).curve() for run in runs]
+    measured["average_precision"]["runs"] = [round(curve.average_precision(), 6) for curve in curves_of_runs]
     return MethodResult(
         **_head(method, corpus, sentences, command),
         runs=len(runs),
@@ -265,7 +270,7 @@ def _measure(
         seconds=round(seconds, 4),
         forward_passes=forward,
         backward_passes=backward,
-        metrics={name: as_json(interval) for name, interval in (metrics | faithful).items()},
+        metrics=measured,
         common=as_json(common),
         curves={"precision_recall": precision_recall(sentences, runs), "faithfulness": curves},
         examples=_example_scores(corpus, config, sentences, runs[0]),

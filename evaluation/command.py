@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..attribution.registry import METHODS
 from .faithfulness import REMOVALS
+from .table import card_table, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -34,6 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of random methods (default: 0 1 2)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="draws for the intervals (default: %(default)s)")
     parser.add_argument("--removal", choices=REMOVALS, default="mask", help="how words are removed (default: %(default)s)")
+    parser.add_argument(
+        "--card",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="Markdown files or model folders to write the table to",
+    )
     parser.add_argument("--again", action="store_true", help="run everything again, even what is done")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
@@ -71,6 +80,8 @@ def run(options: argparse.Namespace, command: str) -> int:
         bootstrap=options.bootstrap,
         removal=options.removal,
     )
+    for path in options.card:
+        write_table(path, card_table(benchmark.results, command))
     print(Path(benchmark.table).read_text(encoding="utf-8"))
     print(f"{benchmark.table}\n{benchmark.report}")
     return 0

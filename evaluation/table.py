@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from .results import MethodResult
+from .results import MethodResult, write_whole
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,79 @@ def markdown_report(results: Sequence[MethodResult], command: str, notes: Sequen
     return "\n".join(parts)
 
 
+BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
+
+
+def card_table(results: Sequence[MethodResult], command: str) -> str:
+    """One short table over all corpora for a README or a model card, best mean average precision first.
+
+    Sufficiency and comprehensiveness are means over the corpora; the command that makes it stands below.
+    """
+    corpora = list(dict.fromkeys(result.corpus for result in results))
+    methods: dict[str, dict[str, MethodResult]] = {}
+    for result in results:
+        if result.kind != "encoder":
+            methods.setdefault(result.method, {})[result.corpus] = result
+    headings = [f"AP {corpus} ↑" for corpus in corpora] + ["sufficiency ↑", "comprehensiveness ↑", "passes / sentence ↓"]
+    lines = [BEGIN, f"| method | {' | '.join(headings)} |", "|---|" + "---:|" * len(headings)]
+
+    def mean(found: dict[str, MethodResult], name: str) -> float:
+        values = [value for result in found.values() if (value := result.value(name)) is not None]
+        return sum(values) / len(values) if values else 0.0
+
+    order = sorted(
+        methods.values(),
+        key=lambda found: (next(iter(found.values())).kind == "reference", -mean(found, "average_precision")),
+    )
+    for found in order:
+        first = next(iter(found.values()))
+        title = first.title.replace("|", "\\|")
+        title = f"**{title}**" if first.kind == "gates" else f"*{title}*" if first.kind == "reference" else title
+        cells = [_short(found[name].value("average_precision") or 0.0) if name in found else "" for name in corpora]
+        cells += [_short(mean(found, name)) for name in ("sufficiency", "comprehensiveness")]
+        cells.append(f"{sum(result.passes_per_sentence for result in found.values()) / len(found):.1f}")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    spread = _spread(results, corpora)
+    return "\n".join([*lines, "", f"{CARD_LEGEND}{spread} Made with `{command}`.", END])
+
+
+def _spread(results: Sequence[MethodResult], corpora: Sequence[str]) -> str:
+    """How far the seeds of a recipe are apart, where there are several."""
+    runs = max((result.runs for result in results if result.kind == "gates"), default=1)
+    if runs < 2:
+        return ""
+    parts = []
+    for result in results:
+        values = result.metrics.get("average_precision", {}).get("runs") or []
+        if result.kind == "gates" and len(values) > 1:
+            parts.append(f"{result.title} on {result.corpus} {_short(min(values))} to {_short(max(values))}")
+    return f" Gates: mean of {runs} seeds" + (f" ({'; '.join(parts)})" if parts else "") + "."
+
+
+def write_table(path: Path, table: str) -> None:
+    """Replace what stands between the marks of a Markdown file; a folder means its README.md.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "README.md").write_text(f"before {BEGIN} old {END} after")
+    ...     write_table(Path(folder), f"{BEGIN} new {END}")
+    ...     (Path(folder) / "README.md").read_text()
+    'before <!-- benchmark: begin --> new <!-- benchmark: end --> after'
+    """
+    path = path / "README.md" if path.is_dir() else path
+    text = path.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path} has no place for the table: put {BEGIN} and {END} into it.")
+    write_whole(path, before + table + after)
+
+
+CARD_LEGEND = (
+    "AP: average precision of word scores against gold entity words, which no method was trained on. Sufficiency: cosine "
+    "of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; re-encoded, mean over "
+    "selection rates of 5 to 50% and over the corpora. ↑ higher is better, ↓ lower is better."
+)
 LEGEND = (
     "AP: average precision of word scores against gold entity words, over all words of the sample, with a 95% interval "
     "(bootstrap over sentences); common: on the sentences that all methods have in common. F1 own: at the model's own "

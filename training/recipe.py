@@ -60,6 +60,10 @@ class Recipe:
     # Speed
     cache: str = "auto"  # keep the frozen encoder's states on disk: auto | always | never
     cache_type: str = "float16"
+    # The two views together, once the contrastive gates are trained; see training/cotraining.py
+    cotraining_epochs: int = 0  # passes over all text; 0 leaves it out
+    cotraining_weight: float = 0.2  # of the gates' own logits in the target
+    cotraining_certainty: float = 3.0  # of the word's form in the target
     # The rest
     surface: bool = True  # estimate the surface view's log-odds on the training text at the end
     trackers: list[str] = field(default_factory=list)  # tensorboard, wandb, trackio
@@ -84,6 +88,7 @@ class Recipe:
             "held_out",
         ):
             _at_least(name, getattr(self, name), 1)
+        _at_least("cotraining_epochs", self.cotraining_epochs, 0)
         for name in ("micro_batch", "max_steps", "max_sentences"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
@@ -91,10 +96,10 @@ class Recipe:
             raise ValueError(f"batch_size must be >= 2, got {self.batch_size}: the loss compares sentences.")
         if self.max_words < self.min_words:
             raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
-        for name, low in (("learning_rate", 0.0), ("clip", 0.0)):
+        for name in ("learning_rate", "clip", "cotraining_weight", "cotraining_certainty"):
             value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > low):
-                raise ValueError(f"{name} must be > {low:g}, got {value!r}.")
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be > 0, got {value!r}.")
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup must be a fraction in [0, 1), got {self.warmup!r}.")
         if not self.data:

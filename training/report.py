@@ -13,6 +13,7 @@ from typing import Any
 
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_words
+from .cotraining import Cotraining
 from .criterion import Quality
 from .recipe import Recipe
 
@@ -118,6 +119,7 @@ def card_sections(
     quality: Quality | None,
     best_step: int,
     dev: dict[str, float] | None,
+    cotraining: Cotraining | None = None,
 ) -> dict[str, str]:
     """The fields of the card that a run knows."""
     data = ", ".join(_source_name(name) for name in recipe.data)
@@ -126,6 +128,12 @@ def card_sections(
         f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
         "criterion below.\n\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
     )
+    if cotraining is not None:
+        forms = "; ".join(", ".join(name.replace("_", " ") for name in names) for names in cotraining.selected)
+        training += (
+            f"\n\nThen the gate head was fitted, over {recipe.cotraining_epochs} passes, to those gates and to the written "
+            f"form that they had picked out on the same text without labels ({forms}); the head itself does not see form."
+        )
     evaluation = "No held-out text was evaluated."
     if quality is not None:
         rate = model.config.target_rate

@@ -32,7 +32,8 @@ _TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 class StateStore:
     """Sentences by number. Built once by `build_store`, then opened by every process.
 
-    Files: ids (int32), shapes (uint8), [states (cache_type, hidden)], [attention (float32, 2)] per token;
+    Files: ids (int32), shapes (uint8), [states and, where the selector reads an inner layer, layer_states (cache_type,
+    hidden)], [attention (float32, 2)] per token;
     anchors (float32, dim) per sentence; meta.json last, so that a store without it is unfinished.
     """
 
@@ -43,6 +44,7 @@ class StateStore:
         self.cache_type: str | None = meta["cache_type"]
         self.hidden, self.dim, self.pad = meta["hidden"], meta["dim"], meta["pad"]
         self.has_attention: bool = meta["attention"]
+        self.has_layer: bool = meta["layer"]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -77,7 +79,9 @@ class StateStore:
         if shapes:
             batch["surface_ids"] = self._gather("shapes", np.uint8, starts, ends, shape, 0).long()
         if self.cache_type is not None:
-            batch["encoded"] = {"states": self._states(starts, ends, shape)}
+            batch["encoded"] = {"states": self._states("states", starts, ends, shape)}
+            if self.has_layer:
+                batch["encoded"]["layer_states"] = self._states("layer_states", starts, ends, shape)
             if self.has_attention:
                 batch["encoded"]["attention"] = self._gather("attention", np.float32, starts, ends, (*shape, 2), 0)
         return batch
@@ -91,11 +95,11 @@ class StateStore:
                 out[row, : end - start] = flat[start:end]
         return torch.from_numpy(out)
 
-    def _states(self, starts: np.ndarray, ends: np.ndarray, shape: tuple[int, int]) -> Tensor:
+    def _states(self, name: str, starts: np.ndarray, ends: np.ndarray, shape: tuple[int, int]) -> Tensor:
         # numpy knows no bfloat16: the bits are moved as integers.
         dtype = _TYPES[self.cache_type]
         bits = np.int32 if dtype == torch.float32 else np.int16
-        return self._gather("states", bits, starts, ends, (*shape, self.hidden), 0).view(dtype)
+        return self._gather(name, bits, starts, ends, (*shape, self.hidden), 0).view(dtype)
 
 
 def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
@@ -103,7 +107,7 @@ def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
     config = model.config
     parts = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length, config.pooling_mode, config.projections]
     parts += ["attention" in config.selector_inputs, config.attention_layers, config.frequency_filter]
-    parts += [config.frequency_low, config.frequency_high, config.normalize]
+    parts += [config.frequency_low, config.frequency_high, config.normalize, config.selector_layer]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -138,11 +142,10 @@ def build_store(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     offsets = _write_tokens(model, texts, folder, progress)
-    if cache_type is not None and not _fits(folder, int(offsets[-1]), model.config.hidden_size, cache_type):
-        say(
-            f"not enough free disk for {offsets[-1] * model.config.hidden_size * 2 / 1e9:.1f} GB of token states: encoding "
-            "anew in every epoch instead."
-        )
+    width = model.config.hidden_size * len(_kinds_of_states(model))
+    if cache_type is not None and not _fits(folder, int(offsets[-1]), width, cache_type):
+        size = offsets[-1] * width * _TYPES[cache_type].itemsize / 1e9
+        say(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
         cache_type = None
     np.save(folder / "offsets.npy", offsets)
     dim = _write_states(model, folder, offsets, cache_type, progress)
@@ -153,6 +156,7 @@ def build_store(
         "dim": dim,
         "pad": model.tokenizer.pad_token_id,
         "attention": cache_type is not None and "attention" in model.config.selector_inputs,
+        "layer": cache_type is not None and "layer_states" in _kinds_of_states(model),
     }
     temporary = folder / ".meta.json.tmp"
     temporary.write_text(json.dumps(content))
@@ -160,9 +164,14 @@ def build_store(
     return StateStore(folder)
 
 
-def _fits(folder: Path, tokens: int, hidden: int, cache_type: str) -> bool:
+def _kinds_of_states(model: HardKumaModel) -> list[str]:
+    """What is stored per token: the last states and, where the selector reads another layer, that layer's."""
+    return ["states"] if model.config.selector_layer == -1 else ["states", "layer_states"]
+
+
+def _fits(folder: Path, tokens: int, width: int, cache_type: str) -> bool:
     size = _TYPES[cache_type].itemsize
-    return shutil.disk_usage(folder).free > tokens * hidden * size + RESERVE
+    return shutil.disk_usage(folder).free > tokens * width * size + RESERVE
 
 
 def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, progress: bool) -> np.ndarray:
@@ -193,11 +202,9 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
         rows = rows[np.argsort(np.diff(offsets)[rows], kind="stable")]
         # All files are opened anew for each chunk: written pages do not stay resident.
         anchors: np.memmap | None = None
-        states = (
-            _writable(folder / "states", np.int32 if cache_type == "float32" else np.int16, (tokens, hidden))
-            if cache_type
-            else None
-        )
+        bits = np.int32 if cache_type == "float32" else np.int16
+        kinds = _kinds_of_states(model) if cache_type else []
+        states = {kind: _writable(folder / kind, bits, (tokens, hidden)) for kind in kinds}
         given = _writable(folder / "attention", np.float32, (tokens, 2)) if attention else None
         for first in range(0, len(rows), 64):
             some = rows[first : first + 64]
@@ -208,11 +215,13 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
             if anchors is None:
                 anchors = _writable(folder / "anchors", np.float32, (len(offsets) - 1, embedding.shape[1]))
             anchors[some] = embedding
-            if states is not None:
-                stored = _as_bits(out["states"], cache_type)
+            if states:
+                found = {"states": out["states"], "layer_states": features["state"]}
+                stored = {kind: _as_bits(found[kind], cache_type) for kind in kinds}
                 for row, number in enumerate(some):
                     begin, end = offsets[number], offsets[number + 1]
-                    states[begin:end] = stored[row, : end - begin]
+                    for kind in kinds:
+                        states[kind][begin:end] = stored[kind][row, : end - begin]
                     if given is not None:
                         given[begin:end] = features["attention"][row, : end - begin].float().cpu().numpy()
             bar.update(len(some))

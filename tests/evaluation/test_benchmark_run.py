@@ -16,7 +16,7 @@ from hardkuma.evaluation.benchmark import Settings, run_benchmark
 from hardkuma.evaluation.command import main, named_models
 from hardkuma.evaluation.measure import label_metrics, top_of_corpus
 from hardkuma.evaluation.results import load_result, load_results, write_whole
-from hardkuma.evaluation.table import markdown_table
+from hardkuma.evaluation.table import BEGIN, END, card_table, markdown_table
 
 QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 2, "examples": 2}
 FEW = ["random", "norm", "loo", "capitals"]
@@ -106,6 +106,30 @@ def test_command_line(conll: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "position (first words)" in printed and "report.html" in printed
     assert "hardkuma benchmark --data" in (out / "benchmark.md").read_text()
     assert named_models(["runs/a", "x=runs/b"]) == {"": ["runs/a"], "x": ["runs/b"]}
+
+
+def test_the_table_is_written_into_cards(conll: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, other = tmp_path / "model", tmp_path / "other.md"
+    folder.mkdir()
+    (folder / "README.md").write_text(f"# Card\n\n{BEGIN}\nstale\n{END}\n\nafter\n")
+    quick = ["--bootstrap", "5", "--faithfulness-sample", "2", "--quiet", "--output", str(tmp_path / "out")]
+    words = ["--data", str(conll), "--methods", "random", "capitals", *quick]
+    assert main([*words, "--card", str(folder)]) == 0
+    card = (folder / "README.md").read_text()
+    assert card.startswith("# Card") and card.endswith("after\n") and "stale" not in card
+    assert "| method | AP toy ↑ |" in card and "*capital letters (reference)* | 1.000 |" in card
+    assert "hardkuma benchmark --data" in card and card.index("| random |") < card.index("*capital")
+    other.write_text("no place")
+    with pytest.raises(ValueError, match="has no place for the table"):
+        main([*words, "--card", str(other)])
+    assert other.read_text() == "no place"
+
+
+def test_the_table_says_how_far_seeds_are_apart(conll: Path, tmp_path: Path, minilm: HardKumaModel) -> None:
+    models = [SentenceEncoder.from_model(minilm)] * 2
+    done = run_benchmark(conll, ["gates"], sample=4, output=tmp_path / "out", models=models, **QUICK)
+    table = card_table(done.results, "it")
+    assert "Gates: mean of 2 seeds (HardKuma gates (max) on toy" in table and "Made with `it`" in table
 
 
 def test_files_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
