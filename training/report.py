@@ -126,12 +126,12 @@ def card_sections(
     training = (
         f"Trained without labels on {sentences:,} sentences of {data} by the recipe in `recipe.yaml` (seed {recipe.seed}, "
         f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
-        "criterion below.\n\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+        "criterion below."
     )
     if cotraining is not None:
         forms = "; ".join(", ".join(name.replace("_", " ") for name in names) for names in cotraining.selected)
         training += (
-            f"\n\nThen the gate head was fitted, over {recipe.cotraining_epochs} passes, to those gates and to the written "
+            f"\n\nThen the gate head was fitted, in {_times(recipe.cotraining_epochs)} over all text, to those gates and to the written "
             f"form that they had picked out on the same text without labels ({forms}); the head itself does not see form."
         )
     evaluation = "No held-out text was evaluated."
@@ -149,7 +149,12 @@ def card_sections(
         )
     examples = "Sentences from outside the corpus; selected words in bold:\n\n"
     examples += "\n".join(f"- {line}" for line in show_words(model, SHOWCASE))
-    return {"training": training, "evaluation": evaluation, "examples": examples}
+    plots = "\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+    return {"training": training, "plots": plots, "evaluation": evaluation, "examples": examples}
+
+
+def _times(number: int) -> str:
+    return "one pass" if number == 1 else f"{number} passes"
 
 
 def _source_name(source: str) -> str:
