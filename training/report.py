@@ -131,9 +131,9 @@ def card_sections(
     if cotraining is not None:
         forms = "; ".join(", ".join(name.replace("_", " ") for name in names) for names in cotraining.selected)
         training += (
-            f"\n\nThen the gate head was fitted, in {_times(recipe.cotraining_epochs)} over all text, to those gates and to "
-            f"the written form that they had picked out on this text without labels ({forms}); the head itself does not see "
-            "form."
+            f"\n\nThen the gate head was fitted, in {_times(recipe.cotraining_epochs)} over all text, to those gates and "
+            f"to the written form that they had picked out on this text without labels ({forms}); the head itself does "
+            "not see form."
         )
     evaluation = "No held-out text was evaluated."
     if quality is not None:
