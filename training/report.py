@@ -25,6 +25,9 @@ SHOWCASE = (
     "Doctors at Charité advise against mixing ibuprofen with alcohol.",
     "We moved the whole thing to Kubernetes last year and nobody is happy about it.",
     "She said that it would probably rain again tomorrow.",
+    # Hard on purpose, so that a card shows failures too: no form to go by, and one word in two senses.
+    "Apple fell sharply after the apple harvest failed.",
+    "THE QUICK BROWN FOX JUMPED OVER BARACK OBAMA",
 )
 
 
@@ -148,7 +151,7 @@ def card_sections(
         evaluation += (
             f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
         )
-    examples = "Sentences from outside the corpus; selected words in bold:\n\n"
+    examples = "Sentences from outside the corpus, hard ones among them; selected words in bold:\n\n"
     examples += "\n".join(f"- {line}" for line in show_words(model, SHOWCASE))
     plots = "\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
     return {"training": training, "plots": plots, "evaluation": evaluation, "examples": examples}
