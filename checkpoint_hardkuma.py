@@ -23,7 +23,8 @@ from .configuration_hardkuma import HardKumaConfig
 logger = logging.get_logger(__name__)
 
 HERE = Path(__file__).parent
-CARD_TEMPLATE = "model_card.md"
+CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
+CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
 TRAVELLING_FILES = (
     "configuration_hardkuma.py",
     "alignment_hardkuma.py",
@@ -112,9 +113,9 @@ def write_code(folder: Path, source: str | None = None) -> None:
             shutil.copyfile(found, folder / name)
 
 
-def _find(name: str, source: str | None) -> Path | None:
+def _find(name: str, source: str | None, beside_code: bool = True) -> Path | None:
     """A file of this package, from beside the code or from the checkpoint that the code came with."""
-    if (HERE / name).is_file():
+    if beside_code and (HERE / name).is_file():
         return HERE / name
     if not source:
         return None
@@ -156,15 +157,34 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
         folder: where to write.
         config: fills in the encoder, the view and the table of settings.
         source: the checkpoint that the model was loaded from, searched for the template if the package is not there.
-        values: further fields of the template by name ("name", "training", "evaluation", "examples").
+        values: further fields of the template by name ("name", "training", "plots", "evaluation", "examples"). Those
+            that hold for the weights are kept in card.json; None takes them from there, for a model saved again.
     """
     found = _find(CARD_TEMPLATE, source)
     if found is None:
         logger.warning("no %s found beside the code or in %s: the checkpoint gets no card.", CARD_TEMPLATE, source)
         return
     template = found.read_text(encoding="utf-8")
+    if values is None:
+        values = _known_values(source)
+    kept = {name: values[name] for name in CARD_KEPT if name in values}
+    if kept:
+        _write_json(folder / CARD_VALUES, kept)
     (folder / CARD_TEMPLATE).write_text(template, encoding="utf-8")
     (folder / "README.md").write_text(render_card(template, config, values), encoding="utf-8")
+
+
+def _known_values(source: str | None) -> dict[str, str]:
+    """The fields that came with the checkpoint; text and nothing else is taken from it."""
+    found = _find(CARD_VALUES, source, beside_code=False)
+    if found is None:
+        return {}
+    try:
+        values = json.loads(found.read_text(encoding="utf-8"))
+        return {name: values[name] for name in CARD_KEPT if isinstance(values.get(name), str)}
+    except (ValueError, AttributeError):
+        logger.warning("%s in %s is not a JSON object: its card's fields are left out.", CARD_VALUES, source)
+        return {}
 
 
 def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | None = None) -> str:
@@ -180,6 +200,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
         "view": config.view,
         "settings": _settings_table(config),
+        "plots": "",
         "training": "This checkpoint has not been trained: its gates are those of random weights.",
         "evaluation": "No numbers were measured for this checkpoint.",
         "examples": "No examples were recorded for this checkpoint.",

@@ -31,7 +31,7 @@ from accelerate.utils import DistributedType, broadcast_object_list
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from hardkuma.__main__ import paint, use_colour
+from hardkuma.commands.terminal import paint, use_colour
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.checkpoints import (
     Progress,
@@ -48,7 +48,7 @@ from hardkuma.training.report import SHOWCASE, card_sections, plot_history, writ
 from hardkuma.training.steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from hardkuma.training.store import StateStore, build_store, usable_rows
 from hardkuma.training.texts import load_training_texts
-from hardkuma.words_hardkuma import gate_words
+from hardkuma.words_hardkuma import gate_records
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "default.yaml"
 
@@ -376,8 +376,8 @@ def show(model: HardKumaModel, folder: Path) -> None:
     """Gates on sentences that no corpus of ours holds."""
     colour = use_colour(sys.stdout)
     print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:\n")
-    for text, words in zip(SHOWCASE, gate_words(model, SHOWCASE), strict=True):
-        print("  " + paint(text, words, colour))
+    for record in gate_records(model, SHOWCASE):
+        print("  " + paint(record, colour))
     print(f'\nTry: hardkuma gates --model {folder} "your own sentence"')
 
 

@@ -3,6 +3,7 @@
 read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
 read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
 read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header
+read_texts("pairs.parquet", column="title") Parquet: a column by name
 read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
 read_texts("hf:org/name:config:split:column")   a data set of the Hub, streamed; parts may be empty or left out
 """
@@ -22,7 +23,7 @@ from .errors import CorpusError
 from .lines import bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
-FORMATS = ("text", "conll", "conllu", "jsonl", "csv", "tsv", "hub")
+FORMATS = ("text", "conll", "conllu", "jsonl", "csv", "tsv", "parquet", "hub")
 _BY_SUFFIX = {
     ".txt": "text",
     ".text": "text",
@@ -37,12 +38,15 @@ _BY_SUFFIX = {
     ".json": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".parquet": "parquet",
 }
 # Looked for in this order where no column is named; the last two hold lists of words.
 _DEFAULT_COLUMNS = ("text", "sentence", "tokens", "words")
 _HEADING = re.compile(r"\s*(=\s)+.*\S\s+=(\s=)*\s*")
 _TOKENISED = re.compile(r"\s[,.](\s|$)")
 _HUB = "hf:"
+# (text, whether it is a sentence already); None for a row without text.
+Value = tuple[str, bool] | None
 
 
 def read_texts(
@@ -56,8 +60,8 @@ def read_texts(
     Args:
         path: a file (plain or .gz), or "hf:org/name[:config][:split][:column]".
         format: one of FORMATS; by default from the suffix.
-        column: field of JSON lines, column of CSV, TSV or a Hub data set; by default text or sentence. A number counts
-            columns from 1, for CSV and TSV files without a header line.
+        column: field of JSON lines, column of CSV, TSV, Parquet or a Hub data set; by default text or sentence. A number
+            counts columns from 1, for CSV and TSV files without a header line.
         split_sentences: whether to split texts into sentences. By default yes, but not in CoNLL files and not in a
             column whose name begins with "sentence", which hold sentences already.
 
@@ -67,30 +71,41 @@ def read_texts(
     >>> list(read_texts(name))
     ['A well-known animal.', 'It is blue.']
     """
+    name, chosen = os.fspath(path), choose_format(path, format, column)
+    if chosen in ("conll", "conllu"):
+        return _units(name, _conll(name, chosen), split_sentences, marks=False)
+    if chosen == "text":
+        return _units(name, _plain(name), split_sentences)
+    return _units(name, VALUES[chosen](name, column, chosen), split_sentences)
+
+
+def choose_format(path: str | os.PathLike[str], format: str | None = None, column: str | int | None = None) -> str:
+    """The format given, or that of the suffix, of a file that exists.
+
+    >>> choose_format("hf:org/name")
+    'hub'
+    """
     if format is not None and format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     name = os.fspath(path)
     if name.startswith(_HUB) or format == "hub":
-        return _units(name, _hub(name, column), split_sentences)
+        return "hub"
     file = check_file(path)
     chosen = format or _BY_SUFFIX.get(bare_suffix(file))
     if chosen is None:
         raise ValueError(f"{name}: the suffix {file.suffix!r} names no format; pass format= one of {', '.join(FORMATS)}")
     if column is not None and chosen in ("text", "conll", "conllu"):
         raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
-    if chosen in ("conll", "conllu"):
-        return _units(name, _conll(name, chosen), split_sentences, marks=False)
-    source = {"text": _plain, "jsonl": _json_lines, "csv": _csv, "tsv": _csv}[chosen]
-    return _units(name, source(name, column, chosen), split_sentences)
+    return chosen
 
 
 # --- from raw texts to units
 
 
-def _units(place: str, raw: Iterator[tuple[str, bool]], split: bool | None, marks: bool = True) -> Iterator[str]:
-    """Texts or their sentences, without WikiText's marks. `raw` gives (text, whether it is a sentence already)."""
+def _units(place: str, raw: Iterator[Value], split: bool | None, marks: bool = True) -> Iterator[str]:
+    """Texts or their sentences, without WikiText's marks."""
     read = kept = 0
-    for text, whole in raw:
+    for text, whole in filter(None, raw):
         read += 1
         for unit in split_into_sentences(text) if (not whole if split is None else split) else [text.strip()]:
             if cleaned := _without_marks(unit) if marks else unit:
@@ -116,16 +131,16 @@ def _without_marks(text: str) -> str:
     return text
 
 
-# --- sources of (text, whether it is a sentence already)
+# --- sources of values
 
 
-def _plain(path: str, column: None, format: str) -> Iterator[tuple[str, bool]]:
+def _plain(path: str) -> Iterator[Value]:
     for _, line in read_lines(path):
         if line.strip() and not _HEADING.fullmatch(line):
             yield line, False
 
 
-def _conll(path: str, format: str) -> Iterator[tuple[str, bool]]:
+def _conll(path: str, format: str) -> Iterator[Value]:
     if format == "conllu":
         for sentence in conllu_sentences(path):
             yield sentence.text, True
@@ -147,8 +162,7 @@ def _find_column(place: str, column: str | int | None, names: list[str]) -> str:
     return found
 
 
-def _value(place: str, name: str, value: Any) -> tuple[str, bool] | None:
-    """(text, whether a sentence) of one field; None for a missing value, which is skipped."""
+def _value(place: str, name: str, value: Any) -> Value:
     if value is None:
         return None
     if isinstance(value, str):
@@ -159,7 +173,7 @@ def _value(place: str, name: str, value: Any) -> tuple[str, bool] | None:
     raise CorpusError(place, f"{name!r} holds {repr(value)[:60]}, which is no text", fix)
 
 
-def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[tuple[str, bool]]:
+def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[Value]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -178,11 +192,10 @@ def _json_lines(path: str, column: str | int | None, format: str) -> Iterator[tu
             fix = 'write one object a line, such as {"text": "..."}'
             raise CorpusError(place, f"a JSON {type(record).__name__} where an object is expected", fix)
         name = _find_column(place, column, list(record))
-        if (found := _value(place, name, record[name])) is not None:
-            yield found
+        yield _value(place, name, record[name])
 
 
-def _csv(path: str, column: str | int | None, format: str) -> Iterator[tuple[str, bool]]:
+def _csv(path: str, column: str | int | None, format: str) -> Iterator[Value]:
     rows = _tsv_rows(path) if format == "tsv" else _csv_rows(path)
     header: list[str] = []
     index = None
@@ -204,8 +217,8 @@ def _csv(path: str, column: str | int | None, format: str) -> Iterator[tuple[str
             raise CorpusError(place, f"{len(row)} columns where the header has {len(header)}", fix)
         if index >= len(row):
             raise CorpusError(place, f"column {index + 1} asked for, {len(row)} found", "give a column that every line has")
-        if row[index].strip():
-            yield row[index], bool(header) and header[index].startswith("sentence")
+        blank = not row[index].strip()
+        yield None if blank else (row[index], bool(header) and header[index].startswith("sentence"))
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -237,7 +250,26 @@ def _unquoted(field: str) -> str:
     return inner.replace('""', '"') if quoted else field
 
 
-def _hub(address: str, column: str | int | None) -> Iterator[tuple[str, bool]]:
+def _parquet(path: str, column: str | int | None, format: str) -> Iterator[Value]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"{path}: reading Parquet needs the package pyarrow; pip install pyarrow") from error
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise CorpusError(path, f"broken Parquet ({error})", "write or download the file again") from error
+    with file:
+        name = _find_column(path, column, file.schema_arrow.names)
+        number = 0
+        for batch in file.iter_batches(batch_size=1024, columns=[name]):
+            for value in batch.column(0).to_pylist():
+                number += 1
+                yield _value(f"{path}, row {number}", name, value)
+
+
+def _hub(address: str, column: str | int | None, format: str) -> Iterator[Value]:
     parts = address.removeprefix(_HUB).split(":")
     if not parts[0] or len(parts) > 4:
         raise ValueError(f"{address!r} is not of the form hf:org/name[:config][:split][:column]")
@@ -245,9 +277,7 @@ def _hub(address: str, column: str | int | None) -> Iterator[tuple[str, bool]]:
     return _hub_rows(address, name, config or None, split or "train", column if column is not None else field or None)
 
 
-def _hub_rows(
-    address: str, name: str, config: str | None, split: str, column: str | int | None
-) -> Iterator[tuple[str, bool]]:
+def _hub_rows(address: str, name: str, config: str | None, split: str, column: str | int | None) -> Iterator[Value]:
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -260,5 +290,8 @@ def _hub_rows(
     for number, row in enumerate(rows, start=1):
         place = f"{address}, row {number}"
         found = _find_column(place, column, list(row))
-        if (value := _value(place, found, row[found])) is not None:
-            yield value
+        yield _value(place, found, row[found])
+
+
+# Formats whose rows have columns: (path, column, format) -> values.
+VALUES = {"jsonl": _json_lines, "csv": _csv, "tsv": _csv, "parquet": _parquet, "hub": _hub}

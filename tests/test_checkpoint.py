@@ -328,6 +328,19 @@ def test_card(minilm: HardKumaModel, tmp_path: Path) -> None:
         render_card("{{ colour }}", minilm.config)
 
 
+def test_card_of_a_model_saved_again_keeps_what_is_true_of_the_weights(minilm: HardKumaModel, tmp_path: Path) -> None:
+    minilm.save_pretrained(
+        tmp_path / "one", card={"training": "On letters.", "plots": "![p](p.png)", "examples": "- **x**"}
+    )
+    again = HardKumaModel.from_pretrained(tmp_path / "one")
+    again.save_pretrained(tmp_path / "two")
+    card = (tmp_path / "two" / "README.md").read_text()
+    assert "On letters." in card and "- **x**" in card and "p.png" not in card and "not been trained" not in card
+    (tmp_path / "one" / "card.json").write_text('["no object"]')
+    again.save_pretrained(tmp_path / "three")
+    assert "not been trained" in (tmp_path / "three" / "README.md").read_text()
+
+
 def test_card_of_an_encoder_without_a_name(make_model: Callable, tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path / "model")
     card = ModelCard.load(tmp_path / "model" / "README.md")

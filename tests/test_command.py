@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import io
+import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from hardkuma.__main__ import main, paint
-from hardkuma.words_hardkuma import WordGate
+from hardkuma import HardKumaModel, surface_batch
+from hardkuma.__main__ import COMMANDS, HANDED_ON, main
 
 
 @pytest.fixture
@@ -31,14 +37,6 @@ def test_gates_of_arguments_and_of_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO("einstein moved\n"))
     assert main(["gates", "--model", str(folder), "--numbers"]) == 0
     assert re.search(r"einstein \d\.\d\d  moved \d\.\d\d", capsys.readouterr().out)
-
-
-def test_errors_are_one_sentence_and_exit_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gates", "--model", str(folder), "--rate", "7", "x"]) == 1
-    assert capsys.readouterr().err == "hardkuma: rate must be a fraction in (0, 1], got 7.0.\n"
-    with pytest.raises(SystemExit) as caught:
-        main(["gates", "x"])
-    assert caught.value.code == 2
 
 
 def test_broken_pipe_is_no_error(folder: Path) -> None:
@@ -65,8 +63,136 @@ def test_benchmark_is_handed_on(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_paint() -> None:
-    words = [WordGate(0, 2, 0.9, True), WordGate(3, 5, 0.1, False)]
-    assert paint("ab cd!", words, colour=False) == "[ab] cd!"
-    coloured = paint("ab cd!", words, colour=True)
-    assert "\033[" in coloured and re.sub(r"\033\[[\d;]*m", "", coloured) == "ab cd!"
+def status_of(words: list[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as stopped:
+        return int(stopped.code)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"  hardkuma {name} " in shown and "example" in shown
+
+
+def test_help_lists_every_command_without_loading_anything() -> None:
+    code = "import sys; from hardkuma.__main__ import build_parser; print(build_parser().format_help()); "
+    code += "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, "help imports heavy packages"
+    assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, *HANDED_ON))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["gates", "--rate", "7", "x"], "rate must be a fraction in (0, 1], got 7.0."),
+        (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "rate or threshold, not both"),
+        (["gates", "--batch-size", "0", "x"], "--batch-size must be at least 1, got 0."),
+        (["gates", "--file", "nowhere.txt"], "nowhere.txt: no such file"),
+        (["gates", "--file", "nowhere.txt", "x"], "texts or --file, not both"),
+        (["gates", "--field", "body", "x"], "--field names a column of --file"),
+        (["gates", "--output", "x.doc", "x"], "the suffix '.doc' names no format"),
+        (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
+        (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),
+        (["gates", "--model", "no/such/folder", "x"], "no/such/folder"),
+        (["gates", "--output", "no/such/x.txt", "x"], "no/such is no folder"),
+        (["pair", "--rate", "0", "a", "b"], "rate must be a fraction in (0, 1], got 0.0."),
+        (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
+        (["export", "native", "out", "--sentences", "1"], "--sentences must be at least 2, got 1."),
+    ],
+)
+def test_faulty_input_is_one_sentence_and_exit_one(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert status_of(words) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("hardkuma: ") and complaint in shown.err and shown.err.count("\n") == 1 and not shown.out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [[], ["gates", "--bogus"], ["pair", "a"], ["export", "pdf", "x"], ["nothing"]])
+def test_wrong_usage_exits_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(words) == 2
+    assert "usage: hardkuma" in capsys.readouterr().err
+
+
+def test_interrupted_while_waiting_for_input_exits_130(folder: Path) -> None:
+    words = [sys.executable, "-m", "hardkuma", "gates", "--model", str(folder), "--format", "html"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdin.write("a team won\n" * 600)  # more than one chunk, so that it answers once and then waits
+    process.stdin.flush()
+    process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in complaint
+
+
+def test_the_released_head_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gates", "Marie Curie moved to Paris because she had to."]) == 0
+    assert "[Paris]" in capsys.readouterr().out
+
+
+def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    pair = ["pair", "A cat sleeps on the mat.", "My cat is <b>called</b> Tom."]
+    assert main(pair) == 0
+    shown = capsys.readouterr().out
+    assert "A [cat] sleeps on the mat." in shown and "My [cat] is" in shown and re.search(r"similarity 0\.\d{3}", shown)
+    assert "without these words" in shown and "\033" not in shown
+    assert main([*pair, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["faithfulness"]["similarity_without"]["carrying"] < found["similarity"]
+    assert main([*pair, "--format", "html"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
+    assert main(["pair", "", "x"]) == 0
+    assert "no word carries it" in capsys.readouterr().out
+
+
+def test_adapt_changes_the_surface_view_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "some.jsonl"
+    data.write_text(
+        "".join(json.dumps({"body": text}) + "\n" for text in ["Marie moved to Paris in 1891 .", "a team WON"] * 40)
+    )
+    output = tmp_path / "adapted"
+    words = ["adapt", "--model", str(folder), "--data", str(data), "--field", "body", "--output", str(output), "--quiet"]
+    assert main(words) == 0
+    assert "from 80 texts" in capsys.readouterr().out
+    before, after = HardKumaModel.from_pretrained(folder), HardKumaModel.from_pretrained(output)
+    changed = {name for name, tensor in after.state_dict().items() if not torch.equal(tensor, before.state_dict()[name])}
+    assert changed == {"gate_head.surface_log_odds"}
+    # The same numbers as one pass by hand.
+    inputs = before.tokenizer(["Marie moved to Paris in 1891 .", "a team WON"], padding=True, return_offsets_mapping=True,
+                              return_tensors="pt")  # fmt: skip
+    inputs["surface_ids"] = surface_batch(["Marie moved to Paris in 1891 .", "a team WON"], inputs.pop("offset_mapping"))
+    expected = before.adapt_surface([dict(inputs)] * 40)
+    assert torch.allclose(after.gate_head.surface_log_odds, expected, atol=1e-4)
+    card = (output / "README.md").read_text()
+    assert "80 texts of `some.jsonl`" in card and str(tmp_path) not in card
+
+
+def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    assert status_of(["demo"]) == 1
+    assert "pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "commands.gates",
+        "commands.models",
+        "commands.terminal",
+        "commands.writers",
+        "exporting.agreement",
+        "exporting.cards",
+        "exporting.native",
+    ],
+)
+def test_docstring_examples(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"hardkuma.{name}"))
+    assert result.attempted > 0 and result.failed == 0

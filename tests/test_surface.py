@@ -72,7 +72,8 @@ def test_words_of_many_scripts() -> None:
         "दिल्ली",
         "東京タワー",
         "naïve",
-        "O’Brien", "'s",
+        "O’Brien",
+        "'s",
         "@user_1",
         "#tag",
     ]

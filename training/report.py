@@ -25,6 +25,9 @@ SHOWCASE = (
     "Doctors at Charité advise against mixing ibuprofen with alcohol.",
     "We moved the whole thing to Kubernetes last year and nobody is happy about it.",
     "She said that it would probably rain again tomorrow.",
+    # Hard on purpose, so that a card shows failures too: no form to go by, and one word in two senses.
+    "Apple fell sharply after the apple harvest failed.",
+    "THE QUICK BROWN FOX JUMPED OVER BARACK OBAMA",
 )
 
 
@@ -126,13 +129,14 @@ def card_sections(
     training = (
         f"Trained without labels on {sentences:,} sentences of {data} by the recipe in `recipe.yaml` (seed {recipe.seed}, "
         f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
-        "criterion below.\n\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+        "criterion below."
     )
     if cotraining is not None:
         forms = "; ".join(", ".join(name.replace("_", " ") for name in names) for names in cotraining.selected)
         training += (
-            f"\n\nThen the gate head was fitted, over {recipe.cotraining_epochs} passes, to those gates and to the written "
-            f"form that they had picked out on the same text without labels ({forms}); the head itself does not see form."
+            f"\n\nThen the gate head was fitted, in {_times(recipe.cotraining_epochs)} over all text, to those gates and "
+            f"to the written form that they had picked out on this text without labels ({forms}); the head itself does "
+            "not see form."
         )
     evaluation = "No held-out text was evaluated."
     if quality is not None:
@@ -147,9 +151,14 @@ def card_sections(
         evaluation += (
             f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
         )
-    examples = "Sentences from outside the corpus; selected words in bold:\n\n"
+    examples = "Sentences from outside the corpus, hard ones among them; selected words in bold:\n\n"
     examples += "\n".join(f"- {line}" for line in show_words(model, SHOWCASE))
-    return {"training": training, "evaluation": evaluation, "examples": examples}
+    plots = "\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
+    return {"training": training, "plots": plots, "evaluation": evaluation, "examples": examples}
+
+
+def _times(number: int) -> str:
+    return "one pass" if number == 1 else f"{number} passes"
 
 
 def _source_name(source: str) -> str:

@@ -1,0 +1,77 @@
+"""`hardkuma export`: the gates in formats of others."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import chain, islice
+
+from .models import load_model
+
+SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
+EXAMPLES = """\
+examples:
+  hardkuma export native runs/default/model exported        a stock checkpoint: no custom code, runs in hosted widgets
+  hardkuma export onnx runs/default/model exported          model.onnx and model_int8.onnx, for onnxruntime
+  hardkuma export native exported                           the released gate head
+
+What an export loses is measured on text and written on its card. The text is the bundled corpus, or yours with --data.
+"""
+SENTENCES = {"native": 6000, "onnx": 500}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `hardkuma export`."""
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    for kind, text in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
+        command = kinds.add_parser(
+            kind, help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        command.add_argument(
+            "model", nargs="?", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released)"
+        )
+        command.add_argument("output", metavar="OUT", help="folder to write")
+        command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
+        command.add_argument(
+            "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
+        )
+        command.add_argument("--quiet", action="store_true", help="no progress bar")
+        if kind == "onnx":
+            command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
+            command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export and say what was measured; 0 when done."""
+    from ..corpora import bundled_texts, read_texts
+    from ..exporting.cards import source_name
+
+    if arguments.sentences < 2:
+        raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
+    if arguments.data:
+        texts = list(islice(chain.from_iterable(map(read_texts, arguments.data)), arguments.sentences))
+    else:
+        texts = bundled_texts(arguments.sentences)
+    model = load_model(arguments.model, "cpu")
+    source = source_name(arguments.data)
+    if arguments.kind == "native":
+        from ..exporting.native import export_native
+
+        found = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
+        print(
+            f"{arguments.output}: on held-out text AUROC {found.auroc:.3f} against the gates' decisions, correlation "
+            f"{found.pearson:.3f} (Pearson), {found.spearman:.3f} (Spearman), same decision {found.decisions:.1%}"
+        )
+        return 0
+    from ..exporting.onnx_files import export_onnx
+
+    report = export_onnx(
+        model, arguments.output, texts, rationale=arguments.rationale, int8=not arguments.no_int8, source=source
+    )
+    print(f"{arguments.output}: model.onnx differs from the model by at most {report['fp32']['largest_difference']:.1e}")
+    if "int8" in report:
+        int8 = report["int8"]
+        print(
+            f"{arguments.output}: model_int8.onnx runs {int8['speed']:.2f} times as fast, correlation "
+            f"{int8['pearson']:.4f}, {int8['decisions_changed']:.2%} of the decisions change"
+        )
+    return 0

@@ -1,0 +1,53 @@
+"""Texts of a file exactly as they stand, one for each row: for results that must line up with their input.
+
+`read_texts` is for training: it splits, cleans and leaves out. Here every line, record or row gives one text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from .lines import read_lines
+from .readers import VALUES, choose_format, read_texts
+
+
+def read_rows(path: str | os.PathLike[str], format: str | None = None, column: str | int | None = None) -> Iterator[str]:
+    """One text a row, unchanged, in order; "" for a missing or blank value. Memory stays flat however large the file.
+
+    Args:
+        path: a file (plain or .gz), or "hf:org/name[:config][:split][:column]".
+        format: one of `corpora.readers.FORMATS`; by default from the suffix.
+        column: field of JSON lines; column of CSV, TSV, Parquet or a Hub data set. By default text or sentence.
+
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "some.txt")
+    >>> _ = open(name, "w").write("One. Two.\\n\\nThree <unk>\\n")
+    >>> list(read_rows(name))
+    ['One. Two.', '', 'Three <unk>']
+    """
+    name, chosen = os.fspath(path), choose_format(path, format, column)
+    if chosen in ("conll", "conllu"):
+        return read_texts(name, chosen, split_sentences=False)
+    if chosen == "text":
+        return (line for _, line in read_lines(name))
+    return ("" if value is None else value[0] for value in VALUES[chosen](name, column, chosen))
+
+
+def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int | None:
+    """How many rows `read_rows` will give, where that is cheap to know (for a progress bar); None where it is not.
+
+    Blank lines of JSON lines, which are no rows, are counted.
+    """
+    chosen = choose_format(path, format, None)
+    if chosen == "parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_metadata(path).num_rows
+    if chosen not in ("text", "jsonl") or os.fspath(path).lower().endswith(".gz"):
+        return None
+    lines, last = 0, b"\n"
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            lines, last = lines + block.count(b"\n"), block
+    return lines + (not last.endswith(b"\n"))

@@ -1,0 +1,168 @@
+"""Cards of exported models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from ..encoders_hardkuma import EMBEDDED_NAMES
+from ..training.report import SHOWCASE
+from .agreement import Agreement
+
+LICENSE = "apache-2.0"
+# Outputs of the ONNX files.
+OUTPUTS = {
+    "gate_probs": "(batch, length) probability that a token is selected; 0 on special tokens and padding",
+    "anchor_embedding": "(batch, dim) the sentence embedding",
+    "rationale_embedding": "(batch, dim) the sentence, seen through its selected tokens",
+}
+
+
+def base_model(model: Any) -> str | None:
+    """Hub id of the encoder, where it has one."""
+    name = model.config.encoder_name_or_path
+    return EMBEDDED_NAMES[0] if name in EMBEDDED_NAMES else name
+
+
+def source_name(data: list[str]) -> str:
+    """What a card says of the texts; a path of this machine means nothing to a reader.
+
+    >>> source_name([]), source_name(["/home/me/news.txt"])
+    ('the corpus bundled with hardkuma', '`news.txt`')
+    """
+    return ", ".join(f"`{Path(name).name}`" for name in data) or "the corpus bundled with hardkuma"
+
+
+def _metadata(model: Any, **fields: Any) -> str:
+    tags = ["hardkuma", "rationale", "unsupervised", *fields.pop("tags", [])]
+    data = ModelCardData(license=LICENSE, base_model=base_model(model), tags=tags, ignore_metadata_errors=False, **fields)
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def agreement_table(columns: dict[str, Agreement]) -> str:
+    """Markdown, a column for each comparison."""
+    rows = {
+        "AUROC against the gates' decisions": "auroc",
+        "Pearson correlation of probabilities": "pearson",
+        "Spearman correlation of probabilities": "spearman",
+        "same decision": "decisions",
+        "tokens selected by this model": "selected",
+        "tokens selected by the gates": "selected_by_gates",
+    }
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for title, name in rows.items():
+        lines.append(f"| {title} | {' | '.join(f'{getattr(column, name):.3f}' for column in columns.values())} |")
+    return "\n".join(lines)
+
+
+def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: int, held_out: int) -> str:
+    """README.md of a native export: metadata, widget examples, how to use it, how far it agrees."""
+    widget = [{"text": text, "example_title": f"Example {number}"} for number, text in enumerate(SHOWCASE, start=1)]
+    encoder = base_model(model)
+    head = _metadata(
+        model,
+        library_name="transformers",
+        pipeline_tag="token-classification",
+        widget=widget,
+        tags=["token-classification"],
+        **({"base_model_relation": "finetune"} if encoder else {}),
+    )
+    titles = {"gates": "the gates", "surface": "the gates with the surface view"}
+    surface = (
+        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not\n"
+        "have it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
+        if "surface" in found
+        else ""
+    )
+    return f"""{head}
+# HardKuma gates as a stock token classifier
+
+Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"} with a linear
+head that imitates HardKuma gates. It has a stock architecture and runs without custom code, in hosted widgets too.
+`ENTITY` marks the words that the gates would select; no label was ever seen.
+
+```python
+from transformers import pipeline
+
+# "max": a word counts as its most probable token
+find = pipeline("token-classification", model="PATH_OR_REPO", aggregation_strategy="max")
+find("Marie Curie moved to Paris in 1891.")
+```
+
+## How far it agrees with the gates
+
+The gates are a small network; this head is linear, fitted to their probabilities on {fitted:,} texts of {source}.
+Measured on {held_out:,} other texts of the same source, over {found["gates"].tokens:,} tokens; higher is better in the
+first four rows:
+
+{agreement_table({titles[name]: values for name, values in found.items()})}{surface}
+
+The decision (`ENTITY` against `O`) is calibrated so that this model selects as many tokens of the fitting text as the gates
+do. For the gates themselves, rates and thresholds at inference, and rationale embeddings, use the HardKuma checkpoint.
+
+## Limits
+
+The gates say which tokens a *sentence encoder* relies on. That often coincides with names, numbers and rare words, but it
+is not an entity recogniser. On text unlike the fitting text the agreement may be lower.
+"""
+
+
+def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
+    """README.md of an ONNX export: files, inputs, outputs, what was measured."""
+    encoder, config = base_model(model), model.config
+    head = _metadata(
+        model,
+        library_name="onnx",
+        pipeline_tag="token-classification",
+        tags=["onnx"],
+        **({"base_model_relation": "quantized"} if encoder and "int8" in report else {}),
+    )
+    measured, quantised = [f"| `model.onnx` | fp32 | {report['fp32']['megabytes']:.1f} | 1.00 | | | |"], ""
+    if "int8" in report:
+        found = report["int8"]
+        measured.append(
+            f"| `model_int8.onnx` | int8 weights | {found['megabytes']:.1f} | {found['speed']:.2f} | "
+            f"{found['pearson']:.4f} | {found['decisions_changed']:.4f} | {found['anchor_cosine']:.4f} |"
+        )
+        quantised = (
+            "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean\n"
+            f"cosine of the anchor embedding to fp32's: {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) "
+            f"with {found['threads']} thread(s) of the machine that exported.\n"
+        )
+    outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
+    table = "\n".join(measured)
+    return f"""{head}
+# HardKuma gates, ONNX
+
+Which words carry this sentence's meaning? {f"`{encoder}`" if encoder else "A sentence encoder"} with HardKuma gates, for
+onnxruntime: no torch, no custom code.
+
+```python
+import numpy as np
+import onnxruntime
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH_OR_REPO")
+session = onnxruntime.InferenceSession("PATH_OR_REPO/model.onnx")
+inputs = tokenizer(["Marie Curie moved to Paris in 1891."], padding=True, truncation=True, return_tensors="np")
+ids, mask = inputs["input_ids"].astype(np.int64), inputs["attention_mask"].astype(np.int64)
+feed = {{"input_ids": ids, "attention_mask": mask, "surface_ids": np.zeros_like(ids)}}
+gate_probs = session.run(["gate_probs"], feed)[0]
+selected = gate_probs > {config.decision_threshold}
+```
+
+Inputs, int64, (batch, length), padded on the right: `input_ids`, `attention_mask`, and `surface_ids`, the classes of the
+words' written form (`hardkuma.surface_batch`; 0 = unknown, no shift). Outputs:
+
+{outputs}
+
+At most {config.max_seq_length or model.tokenizer.model_max_length} tokens. The largest difference between `model.onnx` and
+the PyTorch model, over {report["fp32"]["batches"]} batches of different shape with padding, was
+{report["fp32"]["largest_difference"]:.1e}.
+
+| file | weights | MB | speed | Pearson | decisions changed | anchor cosine |
+|---|---|---|---|---|---|---|
+{table}
+{quantised}"""

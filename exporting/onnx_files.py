@@ -1,0 +1,250 @@
+"""The gates as ONNX files: fp32, checked against PyTorch, and int8, with its loss of quality and gain in speed measured.
+
+Through torch.onnx (torch.export); optimum-onnx 0.1.0 does not take this version of transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint_hardkuma import staged, write_tokenizer
+from ..corpora.tokens import token_batches
+from ..inputs_hardkuma import content_mask
+from .agreement import agreement
+from .cards import onnx_card
+
+INPUTS = ("input_ids", "attention_mask", "surface_ids")
+TOLERANCE = 1e-4  # largest difference to PyTorch that an export may have
+_SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
+_NEEDS = "export onnx needs the packages onnx, onnxscript and onnxruntime: pip install 'hardkuma[onnx]'"
+
+
+class GateGraph(nn.Module):
+    """The model's eval pass over plain tensors, without decisions that depend on values."""
+
+    def __init__(self, model: Any, rationale: bool):
+        super().__init__()
+        self.model, self.rationale = model, rationale
+        self.register_buffer("special", torch.tensor(model.config.special_token_ids), persistent=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor) -> tuple[Tensor, ...]:
+        # The model's own torch.isin has no ONNX counterpart.
+        special = (input_ids[..., None] == self.special).any(-1)
+        out = self.model(
+            input_ids,
+            attention_mask,
+            special_tokens_mask=special,
+            surface_ids=surface_ids,
+            return_embeddings=self.rationale,
+        )
+        found = (out.gate_probs, out.anchor_embedding)
+        return (*found, out.rationale_embedding) if self.rationale else found
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["gate_probs", "anchor_embedding", *(["rationale_embedding"] if self.rationale else [])]
+
+
+def export_onnx(
+    model: Any,
+    output: str | Path,
+    texts: Sequence[str],
+    *,
+    rationale: bool = False,
+    int8: bool = True,
+    source: str = "the bundled corpus",
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Write model.onnx, model_int8.onnx, tokenizer, report.json and a card; returns the report.
+
+    Args:
+        model: a HardKumaModel in eval mode, on the CPU.
+        texts: on which outputs are compared and int8 is measured.
+        rationale: add the output `rationale_embedding`, for which the view `reencode` runs the encoder again.
+        int8: write the quantised file too.
+        threads: of onnxruntime while measuring; torch's by default.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(_NEEDS) from error
+    graph = GateGraph(model, rationale).eval()
+    batches = _feeds(model, texts)
+    if not batches:
+        raise ValueError("the texts hold no token to compare the export on; give texts with words.")
+    threads = threads or torch.get_num_threads()
+    with staged(output) as folder:
+        _write_fp32(graph, folder / "model.onnx", batches[0])
+        difference, compared = _largest_difference(graph, folder / "model.onnx", batches, threads)
+        if not difference <= TOLERANCE:
+            raise ValueError(
+                f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written."
+            )
+        report: dict[str, Any] = {
+            "outputs": graph.outputs,
+            "decision_threshold": model.config.decision_threshold,
+            "fp32": {
+                "megabytes": _megabytes(folder, "model.onnx"),
+                "batches": compared,
+                "largest_difference": difference,
+            },
+        }
+        if int8:
+            _write_int8(folder / "model.onnx", folder / "model_int8.onnx")
+            report["int8"] = {
+                "megabytes": _megabytes(folder, "model_int8.onnx"),
+                **_compare_files(model, folder / "model.onnx", folder / "model_int8.onnx", batches, threads),
+                "texts": len(texts),
+                "threads": threads,
+            }
+        write_tokenizer(folder, model.tokenizer, model.config)
+        (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(onnx_card(model, report, source), encoding="utf-8")
+    return report
+
+
+def _feeds(model: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    batches = token_batches(model.tokenizer, texts, length, shapes=True)
+    return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
+
+
+def _write_fp32(graph: GateGraph, path: Path, feed: dict[str, np.ndarray]) -> None:
+    # Two rows of at least two tokens: torch.export would take a size of 1 for a constant.
+    rows = {name: torch.from_numpy(np.resize(feed[name], (2, max(feed[name].shape[1], 2)))) for name in INPUTS}
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
+    try:
+        with torch.no_grad(), _silenced():
+            program = torch.onnx.export(
+                graph,
+                tuple(rows[name] for name in INPUTS),
+                dynamo=True,
+                input_names=list(INPUTS),
+                output_names=graph.outputs,
+                dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in INPUTS),
+            )
+            program.model.metadata_props["decision_threshold"] = str(graph.model.config.decision_threshold)
+            program.save(path, external_data=weights > _SINGLE_FILE)
+    except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"torch.onnx cannot export {type(graph.model.encoder).__name__} with these settings ({reason}); "
+            "`hardkuma export native` may do."
+        ) from error
+
+
+@contextlib.contextmanager
+def _silenced() -> Any:
+    """The exporter prints its steps and warns about packages that nobody asked for."""
+    noisy = logging.getLogger("torch.onnx")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        noisy.setLevel(level)
+
+
+def _write_int8(source: Path, target: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # it recommends a pre-processing step that makes no difference here
+    try:
+        quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True)
+    finally:
+        root.setLevel(level)
+
+
+def _megabytes(folder: Path, name: str) -> float:
+    return round(sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6, 1)
+
+
+def _session(path: Path, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@torch.no_grad()
+def _largest_difference(
+    graph: GateGraph, path: Path, batches: Sequence[dict[str, np.ndarray]], threads: int
+) -> tuple[float, int]:
+    """Over batches of several shapes: single rows, padded rows, and rows with more padding than they need."""
+    session, largest = _session(path, threads), 0.0
+    chosen = [batches[0], batches[len(batches) // 2], batches[-1]]
+    shapes = [*chosen, {name: values[:1] for name, values in chosen[-1].items()}, _padded(chosen[1], 5)]
+    for feed in shapes:
+        expected = graph(*(torch.from_numpy(feed[name]) for name in INPUTS))
+        for ours, theirs in zip(session.run(graph.outputs, feed), expected, strict=True):
+            largest = max(largest, float(np.abs(ours - theirs.numpy()).max()))
+    return largest, len(shapes)
+
+
+def _padded(feed: dict[str, np.ndarray], columns: int) -> dict[str, np.ndarray]:
+    # The mask is 0 there, so the ids are of no account.
+    return {name: np.pad(values, ((0, 0), (0, columns))) for name, values in feed.items()}
+
+
+def _compare_files(
+    model: Any, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
+) -> dict[str, float]:
+    """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
+    sessions = [_session(first, threads), _session(second, threads)]
+    probabilities: list[list[np.ndarray]] = [[], []]
+    cosines: list[np.ndarray] = []
+    for feed in batches:
+        mask = torch.from_numpy(feed["attention_mask"])
+        content = content_mask(model.config, torch.from_numpy(feed["input_ids"]), mask, None).numpy()
+        anchors = []
+        for session, found in zip(sessions, probabilities, strict=True):
+            gates, anchor = session.run(["gate_probs", "anchor_embedding"], feed)
+            # Several selectors give (batch, K, length).
+            gates = np.moveaxis(gates, 1, -1) if gates.ndim == 3 else gates[..., None]
+            found.append(gates[content].ravel())
+            anchors.append(anchor / np.linalg.norm(anchor, axis=-1, keepdims=True).clip(1e-12))
+        cosines.append((anchors[0] * anchors[1]).sum(-1))
+    ours, theirs = (np.concatenate(found) for found in reversed(probabilities))
+    threshold = model.config.decision_threshold
+    found = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
+    ratios = []
+    for _ in range(rounds):
+        times = [_seconds(session, batches) for session in sessions]
+        ratios.append(times[0] / times[1])
+    return {
+        "pearson": round(found.pearson, 5),
+        "spearman": round(found.spearman, 5),
+        "auroc": round(found.auroc, 5),
+        "decisions_changed": round(1 - found.decisions, 5),
+        "anchor_cosine": round(float(np.concatenate(cosines).mean()), 5),
+        "speed": round(statistics.median(ratios), 3),
+        "tokens": found.tokens,
+    }
+
+
+def _seconds(session: Any, batches: Sequence[dict[str, np.ndarray]]) -> float:
+    start = time.perf_counter()
+    for feed in batches:
+        session.run(["gate_probs"], feed)
+    return time.perf_counter() - start

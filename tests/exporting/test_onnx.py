@@ -1,0 +1,87 @@
+"""ONNX files under onnxruntime against the model, at other shapes than they were exported with."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from hardkuma.exporting.onnx_files import export_onnx
+from hardkuma.surface_hardkuma import NUM_SURFACE_CLASSES
+from tests.conftest import SENTENCES
+from tests.exporting.test_native import sentences
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+def check(model: object, file: Path, outputs: list[str]) -> None:
+    session = onnxruntime.InferenceSession(str(file))
+    assert [output.name for output in session.get_outputs()] == outputs
+    for texts in (SENTENCES, SENTENCES[:1], SENTENCES[3:4], SENTENCES * 3):
+        inputs = model.tokenizer(texts, padding=True, return_tensors="pt")
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        for shapes in (torch.zeros_like(ids), torch.randint(0, NUM_SURFACE_CLASSES, ids.shape)):
+            with torch.no_grad():
+                expected = model(ids, mask, surface_ids=shapes)
+            feed = {"input_ids": ids.numpy(), "attention_mask": mask.numpy(), "surface_ids": shapes.numpy()}
+            for name, values in zip(outputs, session.run(None, feed), strict=True):
+                assert np.abs(values - expected[name].numpy()).max() < 1e-4, name
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
+def test_equals_the_model_at_other_shapes(family: str, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(family, view="reencode")
+    model.gate_head.surface_log_odds.normal_()
+    report = export_onnx(model, tmp_path / "out", sentences(40), rationale=True, int8=False)
+    assert report["fp32"]["largest_difference"] < 1e-4 and "int8" not in report
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding", "rationale_embedding"])
+
+
+def test_several_selectors_and_int8(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(num_selectors=2)
+    report = export_onnx(model, tmp_path / "out", sentences(80))
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model_int8.onnx"))
+    assert session.get_modelmeta().custom_metadata_map["decision_threshold"] == "0.5"
+    assert 0.5 < report["int8"]["pearson"] < 1.0, "int8 is close to fp32, and not the same"
+    assert 0 <= report["int8"]["decisions_changed"] < 0.3 and report["int8"]["speed"] > 0
+    assert f"{report['int8']['pearson']:.4f}" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_cannot_be_exported_is_said(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(frequency_filter="low", frequency_high=0.5)
+    try:
+        export_onnx(model, tmp_path / "out", sentences(10), int8=False)
+    except ValueError as error:
+        assert "torch.onnx cannot export" in str(error) and not (tmp_path / "out").exists()
+    else:
+        check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
+
+
+def test_the_command_and_the_example_on_its_card(make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    data = tmp_path / "some.txt"
+    data.write_text("\n".join(sentences(30)))
+    words = [sys.executable, "-m", "hardkuma", "export", "onnx", str(tmp_path / "model"), str(tmp_path / "out")]
+    done = subprocess.run([*words, "--data", str(data)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "model.onnx differs from the model by at most" in done.stdout and "times as fast" in done.stdout
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "`some.txt`" in card and str(tmp_path) not in card
+    example = (
+        re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace("PATH_OR_REPO", str(tmp_path / "out"))
+    )
+    found: dict[str, object] = {}
+    exec(example, found)
+    assert found["selected"].shape == found["ids"].shape
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 40

@@ -1,0 +1,228 @@
+"""`hardkuma gates` on files: every format, interruption, several processes, colours."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardkuma import HardKumaModel
+from hardkuma.__main__ import main
+from hardkuma.commands import gates
+from hardkuma.commands.parts import Parts
+from hardkuma.commands.terminal import paint, safe, use_colour
+from hardkuma.words_hardkuma import gate_records
+from tests.conftest import SENTENCES, WORDS
+
+TEXTS = [*SENTENCES, "", "<script>alert('marie')</script> & paris", "half \ud800 marie"]
+
+
+@pytest.fixture
+def folder(make_model: Callable, tmp_path: Path) -> Path:
+    make_model().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def write(path: Path, texts: list[str] = TEXTS) -> str:
+    path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def expected(folder: Path) -> list[dict]:
+    texts = [text.replace("\ud800", "\ufffd") for text in TEXTS]
+    return gate_records(HardKumaModel.from_pretrained(folder).eval(), texts, rate=0.3)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
+def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / f"out.{suffix}"
+    words = [
+        "gates",
+        "--model",
+        str(folder),
+        "--rate",
+        "0.3",
+        "--field",
+        "body",
+        "--part-size",
+        "2",
+        "--output",
+        str(output),
+    ]
+    assert main([*words, "--file", write(tmp_path / "in.jsonl")]) == 0
+    shown = capsys.readouterr()
+    assert not shown.out and "9/9" in shown.err, "the bar goes to standard error"
+    records = expected(folder)
+    if suffix == "jsonl":
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+    elif suffix == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        found = parquet.read_table(output).to_pylist()
+        assert parquet.read_metadata(output).num_row_groups == 5
+    elif suffix == "txt":
+        assert output.read_text() == "".join(paint(record, colour=False) + "\n" for record in records)
+        return
+    else:
+        page = output.read_text()
+        assert page.startswith("<!DOCTYPE html>") and page.endswith("</html>\n") and page.count("<figure") == len(TEXTS)
+        assert "<script" not in page and TEXTS[-2] in html.unescape(re.sub(r"<[^>]*>", "", page))
+        return
+    assert [record["text"] for record in found] == [record["text"] for record in records]
+    for ours, theirs in zip(found, records, strict=True):
+        # Batch-mates differ between the two runs: the last digit may, too.
+        assert [word["word"] for word in ours["words"]] == [word["word"] for word in theirs["words"]]
+        assert [w["probability"] for w in ours["words"]] == pytest.approx(
+            [w["probability"] for w in theirs["words"]], abs=1e-5
+        )
+        assert all(ours["text"][span["start"] : span["end"]] == span["text"] for span in ours["spans"])
+        assert ours["windows"] == theirs["windows"] and ours["rate"] == theirs["rate"]
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_standard_input_and_formats_of_a_pipe(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("marie curie\r\n\neinstein"))
+    assert main(["gates", "--model", str(folder), "--format", "jsonl"]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["marie curie", "", "einstein"]
+    assert main(["gates", "--model", str(folder), "--format", "html", "marie"]) == 0
+    assert capsys.readouterr().out.count("<figure") == 1
+
+
+def test_surface_and_threshold_reach_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = HardKumaModel.from_pretrained(folder)
+    model.gate_head.surface_log_odds[:, 3] = 20.0  # small letters
+    model.save_pretrained(folder)
+    assert main(["gates", "--model", str(folder), "marie moved"]) == 0
+    assert capsys.readouterr().out == "[marie] [moved]\n"
+    assert main(["gates", "--model", str(folder), "--threshold", "1", "marie moved"]) == 0
+    assert capsys.readouterr().out == "marie moved\n"
+    assert main(["gates", "--model", str(folder), "--no-surface", "--numbers", "marie moved"]) == 0
+    assert "1.00" not in capsys.readouterr().out
+
+
+class Stopped(BaseException):
+    """Something that no handler of ours catches."""
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
+def test_resumed_file_is_the_same_to_the_byte(
+    suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    file = write(tmp_path / "in.jsonl")
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--part-size", "2", "--output"]
+    whole, cut = tmp_path / f"whole.{suffix}", tmp_path / f"cut.{suffix}"
+    assert main([*words, str(whole)]) == 0
+    add, calls = Parts.add, []
+
+    def stop_at_third(self: Parts, number: int, content: bytes) -> None:
+        if len(calls) == 2:
+            (self.folder / f"{number:08d}.tmp").write_bytes(content[:10])  # as if killed while writing
+            raise Stopped
+        calls.append(number)
+        add(self, number, content)
+
+    monkeypatch.setattr(Parts, "add", stop_at_third)
+    with pytest.raises(Stopped):
+        main([*words, str(cut)])
+    assert not cut.exists()
+    monkeypatch.setattr(Parts, "add", lambda self, number, content: (calls.append(number), add(self, number, content)))
+    assert main([*words, str(cut), "--resume"]) == 0
+    assert calls == [0, 1, 2, 3, 4], "parts that were done are not done again"
+    assert cut.read_bytes() == whole.read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_resume_refuses_another_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
+    Parts(output).begin({"rate": 0.1, "file": "another"}, resume=False)
+    assert main([*words, "--resume"]) == 1
+    assert re.search(r"other settings \(.*file.*rate.*\).*without --resume", capsys.readouterr().err)
+    assert main(words) == 0 and output.is_file()
+    assert main([*words[:-1], file]) == 1
+    assert "both --file and --output" in capsys.readouterr().err
+
+
+def test_killed_and_resumed_as_a_user_would(folder: Path, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    file = write(tmp_path / "in.jsonl", [" ".join(generator.choice(WORDS, generator.integers(1, 20))) for _ in range(1500)])
+    words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--model", str(folder), "--part-size", "16"]
+    words += ["--file", file, "--field", "body", "--resume", "--output"]
+    subprocess.run([*words, str(tmp_path / "whole.jsonl")], check=True)
+    output, parts = tmp_path / "cut.jsonl", tmp_path / "cut.jsonl.parts"
+    process = subprocess.Popen([*words, str(output)])
+    while process.poll() is None and not (parts.is_dir() and len(list(parts.iterdir())) > 20):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and parts.is_dir() and not output.exists()
+    subprocess.run([*words, str(output)], check=True)
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_two_processes_write_the_file_of_one(folder: Path, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS, generator.integers(1, 6))) for _ in range(700)]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    words = ["-m", "hardkuma", "gates", "--model", str(folder), "--file", str(tmp_path / "in.txt")]
+    words += ["--part-size", "100", "--output"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([sys.executable, *words, str(tmp_path / "one.jsonl"), "--quiet"], env=environment, check=True)
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    done = subprocess.run(
+        [*launch, *words, str(tmp_path / "two.jsonl")], env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    assert done.stderr.count(f"{len(texts)}/{len(texts)}") == 1, "one bar, of the main process"
+
+
+def test_chunks_close_early_for_long_documents() -> None:
+    sizes = [len(chunk) for chunk in gates.chunks(["x" * 100] * 10, most=4, characters=250)]
+    assert sizes == [3, 3, 3, 1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert use_colour(Terminal()) and not use_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not use_colour(Terminal())
+
+
+def test_a_text_cannot_send_control_sequences_to_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["gates", "--model", str(folder), "marie \033]0;owned\007 moved"]) == 0
+    assert "\033" not in terminal.getvalue() and "\007" not in terminal.getvalue()
+
+
+def test_paint() -> None:
+    words = [
+        {"start": 0, "end": 2, "probability": 0.9, "selected": True},
+        {"start": 3, "end": 5, "probability": 0.1, "selected": False},
+    ]
+    record = {"text": "ab cd!", "words": words}
+    assert paint(record, colour=False) == "[ab] cd!"
+    coloured = paint(record, colour=True)
+    assert "\033[" in coloured and re.sub(r"\033\[[\d;]*m", "", coloured) == "ab cd!"
+    assert len(safe({"text": "a\x1b\x9b\tb"})["text"]) == 5
