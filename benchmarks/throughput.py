@@ -49,6 +49,14 @@ start = time.perf_counter()
 numpy.save(sys.argv[3], model.encode(texts, batch_size=int(sys.argv[4]), show_progress_bar=False))
 print(time.perf_counter() - start)
 """
+# Linux counts the memory of the process that forks as its child's, so a small one has to start the command: this process
+# has torch loaded and would hide what the command takes.
+WATCH = """
+import os, subprocess, sys
+_, status, usage = os.wait4(subprocess.Popen(sys.argv[1:]).pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
 
 
 def sentences(number: int, file: str | None) -> list[str]:
@@ -101,14 +109,11 @@ def command(file: Path, output: Path, batch_size: int, part_size: int) -> list[s
 def measured(words: list[str], environment: dict[str, str]) -> tuple[float, float, str]:
     """Seconds, peak resident megabytes and output of a command."""
     start = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(words, env=environment, stdout=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{words[:5]} ended with {process.returncode}")
-        out.seek(0)
-        return time.perf_counter() - start, usage.ru_maxrss / 1024, out.read()
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    *lines, peak = done.stdout.splitlines()
+    return time.perf_counter() - start, int(peak) / 1024, "".join(lines)
 
 
 def whole(texts: list[str], folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> Path:
