@@ -49,7 +49,7 @@ def test_learns_names_from_form_but_not_by_form(store: StateStore) -> None:
     found = cotrain(model, store, np.arange(400), epochs=3, progress=False)
     assert found is not None and found.selected == [["initial_inside"]]
     text = "yesterday the old ferry from stockholm brought anna larsson and her tired dog back to helsinki"
-    gates = {text[w.start : w.end]: w.probability for w in model.gate_words([text])[0]}
+    gates = {w["word"]: w["probability"] for w in model.gate_records([text])[0]["words"]}
     names, others = ("stockholm", "anna", "larsson", "helsinki"), ("the", "from", "and", "her", "back", "to")
     assert min(gates[name] for name in names) > max(gates[other] for other in others)
 
