@@ -81,6 +81,7 @@ def test_train_pushes_its_folder(tmp_path: Path, on_hub: Callable, make_model: C
     with Hub() as hub:
         done = on_hub(
             hub, str(ROOT / "train.py"), "--encoder", str(tmp_path / "encoder"), "--data", f"[{text}]", "--batch_size", "8",
+            "--model.selector_layer", "1",
             "--epochs", "1", "--output", str(tmp_path / "run"), "--push-to-hub", "someone/trained",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]

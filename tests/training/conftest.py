@@ -57,6 +57,8 @@ def arguments(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..
             "log_every": 1,
             "epochs": 2,
             "output": tmp_path / output,
+            "model__selector_layer": 1,  # the tiny encoder has two
+            "max_steps": "null",
             **overrides,
         }
         words = [] if recipe is None else [recipe]
