@@ -49,7 +49,8 @@ def adapted(model: HardKumaModel, texts: list[str]) -> HardKumaModel:
         for start in range(0, len(texts), 64):
             part = texts[start : start + 64]
             batch = model.tokenizer(part, padding=True, truncation=True, return_offsets_mapping=True, return_tensors="pt")
-            yield {**batch, "surface_ids": surface_batch(part, batch.pop("offset_mapping"))}
+            shapes = surface_batch(part, batch.pop("offset_mapping"))
+            yield {**batch, "surface_ids": shapes}
 
     other = copy.deepcopy(model)
     other.tokenizer = model.tokenizer
