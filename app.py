@@ -47,7 +47,8 @@ STYLE = f"""
 .gradio-container {{ {LIGHT} }}
 .dark .gradio-container, .dark.gradio-container {{ {DARK} }}
 {RECORD_STYLE}
-.hk-record {{ margin: 0; border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }}
+.hk-record {{ margin: 0; content-visibility: visible;
+  border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }}
 .hk-record :is(p, h3, mark, figcaption, bdi) {{ color: inherit; }} .hk-record .hk-caption {{ color: var(--soft); }}
 .hk-grid h3 {{ margin: 0 0 .25rem; font-size: 1rem; }}
 .hk-problem {{ margin: 0; padding: .75rem; border: 2px solid #c2410c; border-radius: .5rem; color: var(--ink); }}

@@ -40,7 +40,7 @@ from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
-from .words_hardkuma import Record, WordGate, gate_records, gate_words
+from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)
 
@@ -293,15 +293,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
         ['cat']
         """
         return explain_pair(self, a, b, **options)
-
-    def gate_words(self, texts: list[str], **options: Any) -> list[list[WordGate]]:
-        """Words of each text with character offsets, probability and decision; options of `words_hardkuma.gate_words`.
-
-        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-        >>> [(word.start, word.end) for word in model.gate_words(["Marie moved."])[0]]
-        [(0, 5), (6, 11)]
-        """
-        return gate_words(self, texts, **options)
 
     def sentence_features(
         self,

@@ -33,6 +33,7 @@ from transformers.utils import logging as transformers_logging
 
 from hardkuma.commands.terminal import paint, use_colour
 from hardkuma.modeling_hardkuma import HardKumaModel
+from hardkuma.training.calibration import calibrate_rate
 from hardkuma.training.checkpoints import (
     Progress,
     checkpoints,
@@ -254,7 +255,7 @@ class Trainer:
             self._collect()
         if self.accelerator.is_main_process:
             self.base.eval()
-            cotraining = self._cotrain()
+            cotraining = self._second_phase()
             if self.recipe.surface:
                 self.base.adapt_surface(self._surface_batches())
             self._write_log()
@@ -285,20 +286,23 @@ class Trainer:
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
 
-    def _cotrain(self) -> Cotraining | None:
-        recipe = self.recipe
-        if not recipe.cotraining_epochs:
-            return None
-        return cotrain(
-            self.base,
-            self.store,
-            self.rows,
-            epochs=recipe.cotraining_epochs,
-            weight=recipe.cotraining_weight,
-            certainty=recipe.cotraining_certainty,
-            seed=recipe.seed,
-            say=self.say,
-        )
+    def _second_phase(self) -> Cotraining | None:
+        """Co-training, where the recipe asks for it; then the selection rate, where it is constrained."""
+        recipe, config, found = self.recipe, self.base.config, None
+        if recipe.cotraining_epochs:
+            found = cotrain(
+                self.base,
+                self.store,
+                self.rows,
+                epochs=recipe.cotraining_epochs,
+                weight=recipe.cotraining_weight,
+                certainty=recipe.cotraining_certainty,
+                seed=recipe.seed,
+                say=self.say,
+            )
+        if config.rate_constraint != "none":
+            calibrate_rate(self.base, self.store, self.rows, config.target_rate, recipe.seed)
+        return found
 
     def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
         for start in range(0, len(self.rows), 64):

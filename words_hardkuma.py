@@ -31,16 +31,6 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class WordGate:
-    """One word: `text[start:end]`, its selection probability (the largest of its tokens'), and the decision."""
-
-    start: int
-    end: int
-    probability: float
-    selected: bool
-
-
-@dataclass(frozen=True)
 class ScoredText:
     """A text whose words have their probabilities; nothing is decided yet.
 
@@ -172,23 +162,6 @@ def gate_records(
     check_selection(rate, threshold)
     scored = score_texts(model, texts, batch_size=batch_size, use_surface=use_surface, selector=selector)
     return [text.select(rate, threshold) for text in scored]
-
-
-def gate_words(
-    model: Any, texts: Sequence[str], *, rate: float | None = None, threshold: float | None = None, **options: Any
-) -> list[list[WordGate]]:
-    """The words of `gate_records` as objects; options of `score_texts`.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> text = "Marie Curie moved to Paris."
-    >>> [text[word.start : word.end] for word in gate_words(model, [text])[0]]
-    ['Marie', 'Curie', 'moved', 'to', 'Paris']
-    """
-    check_selection(rate, threshold)
-    records = [scored.select(rate, threshold) for scored in score_texts(model, texts, **options)]
-    fields = ("start", "end", "probability", "selected")
-    return [[WordGate(*(word[field] for field in fields)) for word in record["words"]] for record in records]
 
 
 @torch.inference_mode()

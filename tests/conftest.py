@@ -143,10 +143,9 @@ def minilm() -> HardKumaModel:
     return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
 
 
-@pytest.fixture(scope="session")
-def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of installed packages that holds torch, transformers, what those two require, and nothing else."""
-    site, seen, todo = tmp_path_factory.mktemp("site"), set(), ["torch", "transformers"]
+def make_site(site: Path, names: list[str]) -> Path:
+    """A folder of installed packages that holds these, what they require, and nothing else."""
+    seen, todo = set(), list(names)
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
         if name in seen:
@@ -161,6 +160,12 @@ def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (site / top).exists():
                 (site / top).symlink_to(found.locate_file(top))
     return site
+
+
+@pytest.fixture(scope="session")
+def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torch, transformers, what those two require, and nothing else."""
+    return make_site(tmp_path_factory.mktemp("site"), ["torch", "transformers"])
 
 
 @pytest.fixture(autouse=True)

@@ -83,12 +83,12 @@ def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[...
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)  # on a busy machine a page takes its time
         page.on(
             "request",
             lambda request: request.url.startswith((served[0], "blob:", "data:", "file:")) or foreign.append(request.url),
         )
-        page.goto(served[0])
+        page.goto(served[0], timeout=180_000)
         page.wait_for_selector("#gates .hk-text")
         return page
 

@@ -19,7 +19,7 @@ def test_is_small_and_safe() -> None:
 def test_selects_names_rather_than_function_words() -> None:
     model, _ = load_released()
     text = "Marie Curie moved from Warsaw to Paris because it was the only way that she could study."
-    words = {text[word.start : word.end]: word.probability for word in model.gate_words([text])[0]}
+    words = {word["word"]: word["probability"] for word in model.gate_records([text])[0]["words"]}
     names, others = ("Marie", "Curie", "Warsaw", "Paris"), ("from", "to", "because", "it", "was", "the", "that")
     assert min(words[name] for name in names) > max(words[other] for other in others)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import gate_words
+from ..words_hardkuma import gate_records
 from .cotraining import Cotraining
 from .criterion import Quality
 from .recipe import Recipe
@@ -98,13 +98,13 @@ def _save(figure: Any, path: Path) -> None:
 def show_words(model: HardKumaModel, texts: Sequence[str]) -> list[str]:
     """Each text with its selected words in bold, escaped for Markdown."""
     lines = []
-    for text, words in zip(texts, gate_words(model, texts), strict=True):
+    for text, record in zip(texts, gate_records(model, texts), strict=True):
         parts, position = [], 0
-        for word in words:
-            parts.append(_escape(text[position : word.start]))
-            inside = _escape(text[word.start : word.end])
-            parts.append(f"**{inside}**" if word.selected else inside)
-            position = word.end
+        for word in record["words"]:
+            parts.append(_escape(text[position : word["start"]]))
+            inside = _escape(word["word"])
+            parts.append(f"**{inside}**" if word["selected"] else inside)
+            position = word["end"]
         lines.append("".join([*parts, _escape(text[position:])]))
     return lines
 

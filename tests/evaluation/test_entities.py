@@ -16,11 +16,10 @@ def test_numbers_against_scikit_learn(make_model: Callable, tmp_path: Path) -> N
     path = tmp_path / "dev.conll"
     path.write_text("marie B-PER\ncurie I-PER\nmoved O\nto O\nparis B-LOC\n\nthe O\nriver O\nruns O\nby O\nlondon B-LOC\n")
     model = make_model(decision_threshold=0.4)
-    words = [
-        word for text in ("marie curie moved to paris", "the river runs by london") for word in model.gate_words([text])[0]
-    ]
+    texts = ["marie curie moved to paris", "the river runs by london"]
+    words = [word for record in model.gate_records(texts) for word in record["words"]]
     truth = np.array([1, 1, 0, 0, 1, 0, 0, 0, 0, 1])
-    scores = np.array([word.probability for word in words])
+    scores = np.array([word["probability"] for word in words])
     numbers = entity_numbers(model, path)
     assert numbers["average precision"] == pytest.approx(average_precision_score(truth, scores), abs=1e-6)
     assert numbers["F1"] == pytest.approx(f1_score(truth, scores > 0.4), abs=1e-6)

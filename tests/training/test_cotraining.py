@@ -11,6 +11,7 @@ import torch
 from hardkuma.corpora import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.surface_hardkuma import SURFACE_CLASSES
+from hardkuma.training.calibration import calibrate_rate, mean_rate
 from hardkuma.training.cotraining import cotrain
 from hardkuma.training.store import StateStore, build_store
 
@@ -49,7 +50,7 @@ def test_learns_names_from_form_but_not_by_form(store: StateStore) -> None:
     found = cotrain(model, store, np.arange(400), epochs=3, progress=False)
     assert found is not None and found.selected == [["initial_inside"]]
     text = "yesterday the old ferry from stockholm brought anna larsson and her tired dog back to helsinki"
-    gates = {text[w.start : w.end]: w.probability for w in model.gate_words([text])[0]}
+    gates = {w["word"]: w["probability"] for w in model.gate_records([text])[0]["words"]}
     names, others = ("stockholm", "anna", "larsson", "helsinki"), ("the", "from", "and", "her", "back", "to")
     assert min(gates[name] for name in names) > max(gates[other] for other in others)
 
@@ -65,6 +66,17 @@ def test_holds_the_rate(store: StateStore, rate: float) -> None:
         probs = model(**batch, return_embeddings=False).gate_probs
         total, number = total + float(probs.sum()), number + int((probs > 0).sum())
     assert total / number == pytest.approx(rate, rel=0.2)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
+def test_calibration_sets_the_rate_of_any_gates(store: StateStore, rate: float) -> None:
+    model = fresh_model(num_selectors=2)
+    apart = mean_rate(model, store, np.arange(400))
+    before = model.gate_head.selectors[0].shapes.weight.clone()
+    moved = calibrate_rate(model, store, np.arange(400), rate)
+    assert len(moved) == 2 and (apart - rate).abs().max() > 0.01
+    assert mean_rate(model, store, np.arange(400)).tolist() == pytest.approx([rate, rate], rel=0.02)
+    assert torch.equal(before, model.gate_head.selectors[0].shapes.weight)  # nothing but one bias moves
 
 
 def test_leaves_gates_alone_where_form_says_nothing(store: StateStore) -> None:
