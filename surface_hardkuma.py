@@ -47,8 +47,18 @@ def _marks() -> str:
     return "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "\U000e0100-\U000e01ef"
 
 
+# Scripts that put no space between words: Han, Hiragana, Thai, Lao, Burmese, Khmer. (Katakana spells single foreign words.)
+_UNSPACED = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e01-\u0e3a\u0e40-\u0e4f\u0e80-\u0ecf\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\ua9e0-\ua9ef\uaa60-\uaa7f\u1780-\u17d3"
+)
+
+
 def _word_pattern() -> re.Pattern[str]:
-    letters, marks = r"[^\W_]++", _marks()
+    marks = _marks()
+    letters = rf"[^\W_{_UNSPACED}]++"
+    # Where nothing shows the end of a word, each character with its marks is one; spans join neighbours again.
+    single = rf"(?![{marks}])[{_UNSPACED}][{marks}]*+"
     # Letters with their marks, joined by an inner apostrophe, hyphen, full stop, & or _, or by a zero-width (non-)joiner.
     # An 's that ends a word is a word of its own: it is no part of the name before it.
     clitic = r"['’][sS](?![^\W_])"
@@ -57,7 +67,7 @@ def _word_pattern() -> re.Pattern[str]:
     # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
     dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff]*+"
     emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+"
-    return re.compile(rf"[@#]?{letters}{joined}|(?<=[^\W_]){clitic}|{emoji}")
+    return re.compile(rf"[@#]?{letters}{joined}|[@#]?{single}|(?<=[^\W_]){clitic}|{emoji}")
 
 
 _WORD = _word_pattern()
@@ -66,7 +76,8 @@ _WORD = _word_pattern()
 def find_words(text: str) -> list[tuple[int, int]]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
-    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word; so is a final 's.
+    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word; so is a final 's, and
+    in scripts without spaces (Chinese, Thai, ...) every character with its marks.
 
     >>> text = "@Ana met O'Neil's friend in the U.S., ok?"
     >>> [text[start:end] for start, end in find_words(text)]

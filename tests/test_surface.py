@@ -70,13 +70,29 @@ def test_words_of_many_scripts() -> None:
         "cafe\u0301",
         "in",
         "दिल्ली",
-        "東京タワー",
+        "東",
+        "京",
+        "タワー",
         "naïve",
         "O’Brien",
         "'s",
         "@user_1",
         "#tag",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("東京は2020年、ロンドン", "東 京 は 2020 年 ロンドン"),
+        ("北京。#北京", "北 京 #北 京"),
+        ("ป็นเมือง", "ป็ น เ มื อ ง"),
+        ("ភ្នំ မြန်မာ", "ភ្ នំ မြ န် မာ"),
+        ("한국어 문장", "한국어 문장"),
+    ],
+)
+def test_scripts_without_spaces_go_by_character(text: str, words: str) -> None:
+    assert [text[s:e] for s, e in find_words(text)] == words.split()
 
 
 def test_an_emoji_is_one_word_and_a_stray_mark_is_none() -> None:
