@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=layout,
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, check=module.check, usage_error=command.error)
     for name, module in HANDED_ON.items():
         commands.add_parser(name, help=module.SUMMARY, add_help=False)
     return parser
@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = HANDED_ON[words[0]].main(words[1:])
         else:
             parsed = build_parser().parse_args(words)
+            try:
+                parsed.check(parsed)
+            except ValueError as error:
+                parsed.usage_error(str(error))
             status = parsed.run(parsed)
         sys.stdout.flush()
         return status

@@ -20,16 +20,19 @@ from typing import Any
 from hardkuma.attribution import METHODS, SentenceEncoder
 from hardkuma.attribution.needs import require
 from hardkuma.attribution.words import WordScores
+from hardkuma.commands.models import load_model
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.released import load_released
 from hardkuma.rendering import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_pair, render_record, render_words
 from hardkuma.space import write_space
-from hardkuma.words_hardkuma import ScoredText, score_texts
+from hardkuma.surface_hardkuma import find_words
+from hardkuma.words_hardkuma import ScoredText, encodable, score_texts
 
 # A text of the first limit takes about ten windows; leave-one-out runs the encoder once for every word.
 MAX_CHARACTERS = 10_000
 MAX_CHARACTERS_COMPARED = 1_000
+MAX_WORDS_COMPARED = 150
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
 PAIRS = (
     ("A cat sleeps on the warm kitchen floor.", "My cat is asleep in the kitchen."),
@@ -96,7 +99,16 @@ def check_text(text: str | None, limit: int) -> str:
             f"The text has {len(text):,} characters; at most {limit:,} fit here. Shorten it, or use `hardkuma gates` for "
             "long documents."
         )
-    return text
+    return encodable(text)
+
+
+def check_compared(text: str | None) -> str:
+    """A text that is encoded once for every word of it; the same, and no more words than people wait for."""
+    found = check_text(text, MAX_CHARACTERS_COMPARED)
+    words = len(find_words(found))
+    if words > MAX_WORDS_COMPARED:
+        raise ValueError(f"The text has {words} words; at most {MAX_WORDS_COMPARED} can be compared here. Shorten it.")
+    return found
 
 
 def as_fraction(percent: float | None) -> float:
@@ -106,7 +118,8 @@ def as_fraction(percent: float | None) -> float:
     (0.2, 0.5, 0.05)
     """
     low, high = RATES
-    return min(max(float(percent or low), low), high) / 100
+    percent = float(percent or low)
+    return min(max(percent if percent == percent else low, low), high) / 100
 
 
 @dataclass(frozen=True)
@@ -144,13 +157,11 @@ class Demo:
 
     def pair(self, a: str, b: str, percent: float) -> dict[str, Any]:
         """Which words carry the similarity of two texts; one pass for every word."""
-        for text in (a, b):
-            check_text(text, MAX_CHARACTERS_COMPARED)
-        return explain_pair(self.model, a, b, rate=as_fraction(percent))
+        return explain_pair(self.model, check_compared(a), check_compared(b), rate=as_fraction(percent))
 
     def compare(self, text: str) -> list[Scores]:
         """The gates and the peers on one text."""
-        check_text(text, MAX_CHARACTERS_COMPARED)
+        text = check_compared(text)
         gates = score_texts(self.model, [text])[0]
         results = [Scores("HardKuma gates", gates.windows, gates, gates.probabilities)]
         for name, title in PEERS.items():
@@ -381,12 +392,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument("--write-space", metavar="DIR", help="write a folder that is a complete Space, and stop")
     parsed = parser.parse_args(arguments)
-    model = HardKumaModel.from_pretrained(parsed.model).eval() if parsed.model else None
+    if parsed.port is not None and not 0 < parsed.port < 1 << 16:
+        parser.error(f"--port must be in 1 to 65535, got {parsed.port}.")
+    model = load_model(parsed.model, "cpu") if parsed.model else None
     if parsed.write_space:
         write_space(parsed.write_space, model)
         print(f"Push it with: hf upload --repo-type space USER/NAME {parsed.write_space} .")
         return 0
-    app = build_app(model)
+    app = build_app(load_model(None, "cpu") if model is None else model)
     options = launch_options(server_port=parsed.port, inbrowser=parsed.open, quiet=True, prevent_thread_lock=True)
     _, url, _ = app.launch(**options)
     print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)

@@ -74,10 +74,12 @@ def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _publish(folder: Path, target: Path) -> None:
-    # mkdtemp makes folders private; a checkpoint gets the permissions that mkdir would give.
+    # mkdtemp and safetensors make things private; a checkpoint gets the permissions that new files have.
     mask = os.umask(0)
     os.umask(mask)
     folder.chmod(0o777 & ~mask)
+    for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
     if not target.exists():
         os.rename(folder, target)
         return
@@ -201,7 +203,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         "view": config.view,
         "settings": _settings_table(config),
         "plots": "",
-        "training": "This checkpoint has not been trained: its gates are those of random weights.",
+        "training": "Nothing was recorded about how these gates were trained. Gates that nobody trained are random.",
         "evaluation": "No numbers were measured for this checkpoint.",
         "examples": "No examples were recorded for this checkpoint.",
     }

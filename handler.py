@@ -83,6 +83,8 @@ class EndpointHandler:
                 raise RequestError(
                     413, f"text number {number} has {len(text)} characters; at most {self.max_characters}: split it."
                 )
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise RequestError(400, f"text number {number} holds half of a surrogate pair, which is no character.")
 
 
 def _limit(name: str, default: int) -> int:
@@ -111,7 +113,7 @@ def _read(name: str, value: Any, kind: type) -> Any:
     try:
         # Numbers with a point in a query string arrive as text.
         number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or (kind is int and (number != int(number) or number < 0)):
         raise RequestError(422, f"parameter {name!r} must be a {'whole ' if kind is int else ''}number, got {value!r:.60}.")

@@ -11,6 +11,7 @@ The distribution and the selector are in gates_hardkuma.py, the terms of the los
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,17 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 config.pooling_mode,
             )
         return model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled (for a pool of processes) as what it is made of: transformers' hooks on an encoder do not pickle."""
+        state = {"state": self.state_dict(), "tokenizer": self._tokenizer, "training": self.training}
+        return _rebuild, (type(self), self.config, state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> HardKumaModel:
+        """As for any module: what `__reduce__` makes would share its weights with the original."""
+        clone = memo[id(self)] = type(self).__new__(type(self))
+        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return clone
 
     def _freeze(self) -> None:
         trainable = not self.config.freeze_encoder
@@ -477,10 +489,21 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return self._drop_axis(batch.restore(tensor, dim=2))
 
 
+def _rebuild(cls: type[HardKumaModel], config: HardKumaConfig, state: dict[str, Any]) -> HardKumaModel:
+    """What `HardKumaModel.__reduce__` took apart."""
+    model = cls(config)
+    model.load_state_dict(state["state"], assign=True)
+    model.to(model.gate_head.input_center.device)  # buffers that are not part of the state
+    model._tokenizer = state["tokenizer"]
+    model._freeze()
+    return model.train(state["training"])
+
+
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`; softmax(logits) gives `gate_probs`.
 
-    With several selectors a token is an `ENTITY` if any of them selects it.
+    With several selectors a token is an `ENTITY` if any of them selects it. Pipelines take the likelier label, so they
+    decide at 1/2 whatever `decision_threshold` is.
     """
 
     def __init__(self, config: HardKumaConfig):

@@ -51,11 +51,13 @@ def explain_pair(
             end. Words there are listed, with a fall of 0.
         links: {"a", "b", "strength"} with the numbers of two words, strongest first: how much further the cosine falls
             without the one while the other is there. Positive ones only.
-        faithfulness: what removing words does, on both sides at once.
+        faithfulness: what removing all these words does, from one side at a time, compared with the other side as it is
+            (without the same words on both sides identical texts would stay identical); mean of both.
             - similarity_without: the cosine by what was removed: the "carrying" words, as many with the "lowest" fall, as
               many "random" ones (mean of 10 draws), and the words that the "gates" select (which may be more).
             - similarity_of_carrying: of these words alone; None where a side has none.
-            - faithful: whether the cosine is lower without the carrying words than without the lowest and random ones.
+            - faithful: whether the cosine is lower without the carrying words than without the lowest and random ones;
+              None where no word carries, or where there are no others to compare with.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -69,6 +71,8 @@ def explain_pair(
     if rate is None:
         raise ValueError("rate must be a fraction in (0, 1], got None.")
     check_selection(rate, None)
+    if isinstance(links, bool) or not isinstance(links, int) or links < 0:
+        raise ValueError(f"links must be a whole number >= 0, got {links!r}.")
     scored = score_texts(model, [a, b], batch_size=batch_size, use_surface=use_surface, selector=selector)
     sides = [_Side(model, item.text, item.words) for item in scored]
     vectors = _embed(model, [text for side in sides for text in side.variants()], batch_size)
@@ -89,7 +93,8 @@ def explain_pair(
         {i for i, word in enumerate(result[name]["words"][: len(side.words)]) if word["selected"]}
         for name, side in zip("ab", sides, strict=True)
     ]
-    result["faithfulness"] = _faithfulness(model, sides, falls, carrying, gates, seed, batch_size)
+    whole = torch.stack([first[0], second[0]])
+    result["faithfulness"] = _faithfulness(model, sides, whole, falls, carrying, gates, seed, batch_size)
     return result
 
 
@@ -172,13 +177,16 @@ def _links(cosines: Tensor, number: int) -> list[dict[str, Any]]:
 def _faithfulness(
     model: Any,
     sides: Sequence[_Side],
+    whole: Tensor,
     falls: Sequence[Sequence[float]],
     carrying: Sequence[set[int]],
     gates: Sequence[set[int]],
     seed: int,
     batch_size: int,
 ) -> dict[str, Any]:
-    lowest = [sorted(range(len(row)), key=row.__getitem__)[: len(top)] for row, top in zip(falls, carrying, strict=True)]
+    lowest = [
+        set(sorted(range(len(row)), key=row.__getitem__)[: len(top)]) for row, top in zip(falls, carrying, strict=True)
+    ]
     dice = random.Random(seed)
     draws = [
         [dice.sample(range(len(row)), len(top)) for row, top in zip(falls, carrying, strict=True)]
@@ -187,8 +195,11 @@ def _faithfulness(
     texts = [side.only(top) for side, top in zip(sides, carrying, strict=True)]
     for removed in (carrying, lowest, gates, *draws):
         texts += [side.without(chosen) for side, chosen in zip(sides, removed, strict=True)]
-    vectors = _embed(model, texts, batch_size)
-    of_carrying, without, of_lowest, of_gates, *of_random = (vectors[0::2] * vectors[1::2]).sum(-1).tolist()
+    vectors = _embed(model, texts, batch_size).unflatten(0, (-1, 2))
+    of_carrying = float(vectors[0, 0] @ vectors[0, 1])
+    # What is left of a against the whole of b, and the other way round: (removals, 2).
+    left = (vectors[1:] * whole.flip(0)).sum(-1)
+    without, of_lowest, of_gates, *of_random = left.mean(-1).tolist()
     similarity = {
         "carrying": without,
         "lowest": of_lowest,
@@ -198,5 +209,5 @@ def _faithfulness(
     return {
         "similarity_without": similarity,
         "similarity_of_carrying": of_carrying if all(carrying) else None,
-        "faithful": without < min(similarity["lowest"], similarity["random"]),
+        "faithful": without < min(similarity["lowest"], similarity["random"]) if carrying != lowest else None,
     }

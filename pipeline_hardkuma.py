@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 
-from .words_hardkuma import Record, ScoredText, check_selection, score_texts
+from .words_hardkuma import Record, ScoredText, check_count, check_selection, score_texts
 
 BATCH_SIZE = 32
 # Batches that are read ahead from a stream, so that texts of like length can run together.
@@ -59,10 +58,12 @@ class TokenGatesPipeline(Pipeline):
         return {}, {name: value for name, value in forward.items() if value is not None}, decision
 
     def __call__(
-        self, inputs: str | Iterable[str], *, batch_size: int | None = None, **options: Any
+        self, inputs: str | Iterable[str], *, batch_size: int | None = None, num_workers: int | None = None, **options: Any
     ) -> Record | list[Record] | Iterator[Record]:
-        """Gates of one text or of many; see the class."""
-        batch_size = batch_size or self._batch_size or BATCH_SIZE
+        """Gates of one text or of many; see the class. `num_workers` is taken as by other pipelines, and of no use here."""
+        own = BATCH_SIZE if self._batch_size is None else self._batch_size
+        batch_size = own if batch_size is None else batch_size
+        check_count("batch_size", batch_size)
         _, forward, decision = self._sanitize_parameters(**options)
         forward = {**self._forward_params, **forward, "batch_size": batch_size}
         decision = {**self._postprocess_params, **decision}
@@ -70,16 +71,31 @@ class TokenGatesPipeline(Pipeline):
             return self.run_single(inputs, {}, forward, decision)[0]
         if isinstance(inputs, (list, tuple)):
             return self.run_single(inputs, {}, forward, decision)
+        if hasattr(inputs, "columns"):
+            raise ValueError(f"inputs must be texts, got a {type(inputs).__name__}; pass one of its columns.")
         if isinstance(inputs, (bytes, dict)) or (not hasattr(inputs, "__getitem__") and not isinstance(inputs, Iterable)):
             raise ValueError(f"inputs must be a text, or a list or stream of texts; got {_described(inputs)}.")
-        return self._stream(inputs, forward, decision, batch_size * BATCHES_AHEAD)
+        return self._stream(_each(inputs), forward, decision, batch_size)
 
     def _stream(
-        self, inputs: Iterable[Any], forward: dict[str, Any], decision: dict[str, Any], ahead: int
+        self, texts: Iterator[Any], forward: dict[str, Any], decision: dict[str, Any], batch_size: int
     ) -> Iterator[Record]:
-        texts = iter(inputs)
-        while chunk := list(islice(texts, ahead)):
-            yield from self.run_single(chunk, {}, forward, decision)
+        ahead, ended = batch_size, False  # the first records come soon
+        while not ended:
+            chunk: list[Any] = []
+            failure = None
+            try:
+                while len(chunk) < ahead:
+                    chunk.append(next(texts))
+            except StopIteration:
+                ended = True
+            except Exception as error:
+                ended, failure = True, error  # once what was read before it has been answered
+            if chunk:
+                yield from self.run_single(chunk, {}, forward, decision)
+            if failure is not None:
+                raise failure
+            ahead = batch_size * BATCHES_AHEAD
 
     def preprocess(self, input_: str | Iterable[str]) -> list[str]:
         """The texts as a list; anything that is not a text is refused."""
@@ -96,6 +112,13 @@ class TokenGatesPipeline(Pipeline):
     def postprocess(self, model_outputs: list[ScoredText], **decision: Any) -> list[Record]:
         """Decide at the rate or threshold that was asked for."""
         return [scored.select(**decision) for scored in model_outputs]
+
+
+def _each(inputs: Any) -> Iterator[Any]:
+    """The items of a stream, or of a data set that only has a length and items by number."""
+    if not hasattr(inputs, "__iter__") and hasattr(inputs, "__len__"):
+        return (inputs[i] for i in range(len(inputs)))
+    return iter(inputs)
 
 
 def _described(value: Any) -> str:

@@ -109,6 +109,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             )
         values = {**config.to_dict(), "gate_head_only": False}
         model = cls._assemble(parts, HardKumaConfig(**values))
+        model._base().name_or_path = path  # where its card's fields are
         weights = _read_weights(path, hub)
         model._base().gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
         return model.eval()

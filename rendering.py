@@ -154,8 +154,8 @@ def render_pair(pair: Mapping[str, Any]) -> str:
     shown = "".join(_pair_side(side, most) for side in sides)
     without = pair["faithfulness"]["similarity_without"]
     checked = (
-        f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words '
-        f"<b>{without['carrying']:.2f}</b>, without as many random ones {without['random']:.2f}.</p>"
+        f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words of one '
+        f"text <b>{without['carrying']:.2f}</b>, without as many random ones {without['random']:.2f}.</p>"
     )
     return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
 

@@ -58,7 +58,7 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
         package.mkdir()
         for path in sorted(HERE.glob("*.py")):
             shutil.copyfile(path, package / path.name)
-        for name in ("attribution", "released"):
+        for name in ("attribution", "commands", "released"):
             shutil.copytree(HERE / name, package / name, ignore=ignored)
         for name in ("LICENSE", "model_card.md"):
             if (HERE / name).is_file():

@@ -21,7 +21,7 @@ from spacy.util import minibatch
 
 from .modeling_hardkuma import HardKumaModel
 from .released import load_released
-from .words_hardkuma import Record, check_selection, gate_records
+from .words_hardkuma import Record, check_count, check_selection, check_selector, gate_records
 
 SPANS_KEY = "hardkuma"
 
@@ -30,6 +30,8 @@ def _register_extensions() -> None:
     for name, default in (("gate", 0.0), ("rationale", False)):
         if not Token.has_extension(name):
             Token.set_extension(name, default=default)
+        elif any(Token.get_extension(name)[1:]):  # a method, getter or setter of somebody else's
+            raise ValueError(f"Token._.{name} is an extension with a getter or method already; remove it for hardkuma.")
     if not Span.has_extension("gate"):
         Span.set_extension("gate", getter=lambda span: max((token._.gate for token in span), default=0.0))
 
@@ -66,7 +68,9 @@ def create(
         spans_key: where in `doc.spans` the spans go.
     """
     check_selection(rate, threshold)
+    check_count("batch_size", batch_size)
     loaded = load_released()[0] if model is None else HardKumaModel.from_pretrained(model).eval()
+    check_selector(loaded, selector)
     options = {"rate": rate, "threshold": threshold, "use_surface": use_surface, "selector": selector}
     return HardKumaComponent(loaded, spans_key=spans_key, batch_size=batch_size, **options)
 
@@ -92,6 +96,7 @@ class HardKumaComponent:
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate documents as they come, `batch_size` of them read ahead; what `nlp.pipe` calls."""
+        _register_extensions()  # somebody may have removed them since
         for docs in minibatch(stream, batch_size):
             records = gate_records(self.model, [doc.text for doc in docs], **self.options)
             for doc, record in zip(docs, records, strict=True):

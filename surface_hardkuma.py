@@ -59,14 +59,19 @@ def _word_pattern() -> re.Pattern[str]:
     letters = rf"[^\W_{_UNSPACED}]++"
     # Where nothing shows the end of a word, each character with its marks is one; spans join neighbours again.
     single = rf"(?![{marks}])[{_UNSPACED}][{marks}]*+"
-    # Letters with their marks, joined by an inner apostrophe, hyphen, full stop, & or _, or by a zero-width (non-)joiner.
+    # Letters with their marks, joined by an inner apostrophe, hyphen (a soft one too), full stop, & or _, by Hebrew geresh
+    # or gershayim, or by a zero-width (non-)joiner.
     # An 's that ends a word is a word of its own: it is no part of the name before it.
     clitic = r"['’][sS](?![^\W_])"
-    joined = rf"(?:(?!{clitic})['’.\-&_\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
+    joined = rf"(?:(?!{clitic})['’.\-&_\u00ad\u05f3\u05f4\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
     picture = "[\U0001f000-\U0001faff\u2600-\u27bf\u231a\u231b\u23e9-\u23fa\u2b1b\u2b1c\u2b50\u2b55\u3297\u3299]"
     # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
-    dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff]*+"
-    emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+"
+    dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+    # Signs that are pictures only if the selector after them says so.
+    signs = (
+        "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u25a0-\u25ff\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
+    )
+    emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+|[{signs}]\ufe0f"
     return re.compile(rf"[@#]?{letters}{joined}|[@#]?{single}|(?<=[^\W_]){clitic}|{emoji}")
 
 

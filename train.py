@@ -338,7 +338,7 @@ class _Handler:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse, train, save, show; 0 when done, 130 after Ctrl-C, 1 with one sentence when the input is at fault."""
+    """Parse, train, save, show; 0 when done, 130 after Ctrl-C, 1 (2 for an argument) with one sentence on what is wrong."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "--help" in words or "-h" in words:
         print(__doc__)
@@ -348,9 +348,13 @@ def main(arguments: list[str] | None = None) -> int:
         if resume:
             words.remove("--resume")
         path = words.pop(0) if words and not words[0].startswith("--") else DEFAULT_RECIPE
-        overrides = parse_overrides(words)
-        repo = overrides.pop("push_to_hub", None)
-        recipe = load_recipe(path, overrides)
+        try:
+            overrides = parse_overrides(words)
+            repo = overrides.pop("push_to_hub", None)
+            recipe = load_recipe(path, overrides)
+        except ValueError as error:
+            print(f"train.py: {error}", file=sys.stderr)
+            return 2
         transformers_logging.disable_progress_bar()
         trainer = Trainer(recipe, resume)
         if not trainer.run():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -138,7 +139,18 @@ def check_selection(rate: float | None, threshold: float | None) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any) -> None:
+    """A number of things is a whole number, at least 1.
+
+    >>> check_count("batch_size", 0)
+    Traceback (most recent call last):
+    ValueError: batch_size must be a whole number >= 1, got 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
 
 
 def gate_records(
@@ -219,14 +231,18 @@ def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, s
             raise ValueError(f"words must have one list for each of the {len(texts)} texts, got {len(words)}.")
         for text, row in zip(texts, words, strict=True):
             check_words(text, row)
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    check_count("batch_size", batch_size)
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    if not 0 <= selector < model.config.num_selectors:
-        raise ValueError(f"selector must be in [0, {model.config.num_selectors - 1}], got {selector}.")
+    check_selector(model, selector)
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
+
+
+def check_selector(model: Any, selector: Any) -> None:
+    """`selector` is the number of one of the model's selectors."""
+    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < model.config.num_selectors:
+        raise ValueError(f"selector must be in [0, {model.config.num_selectors - 1}], got {selector!r}.")
 
 
 def encodable(text: str) -> str:

@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a batch size that is none."""
+    from ..words_hardkuma import check_count
+
+    check_count("--batch-size", arguments.batch_size)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Estimate, save and show; 0 when done."""
     from tqdm import tqdm

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         command.add_argument("output", metavar="OUT", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
+        command.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
         command.add_argument(
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
         )
@@ -40,15 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse options that make no sense."""
+    if arguments.sentences < 2:
+        raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
+    if arguments.field is not None and not arguments.data:
+        raise ValueError("--field names a column of --data, which is not given.")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what was measured; 0 when done."""
     from ..corpora import bundled_texts, read_texts
     from ..exporting.cards import source_name
 
-    if arguments.sentences < 2:
-        raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
     if arguments.data:
-        texts = list(islice(chain.from_iterable(map(read_texts, arguments.data)), arguments.sentences))
+        rows = chain.from_iterable(read_texts(name, column=arguments.field) for name in arguments.data)
+        texts = list(islice(rows, arguments.sentences))
     else:
         texts = bundled_texts(arguments.sentences)
     model = load_model(arguments.model, "cpu")

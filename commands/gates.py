@@ -67,15 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Score and write; 0 when done."""
-    from ..words_hardkuma import check_selection
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse values and combinations of options that make no sense."""
+    from ..words_hardkuma import check_count, check_selection
     from .writers import choose_format
 
     check_selection(arguments.rate, arguments.threshold)
-    for option, value in (("--batch-size", arguments.batch_size), ("--part-size", arguments.part_size)):
-        if value < 1:
-            raise ValueError(f"{option} must be at least 1, got {value}.")
+    check_count("--batch-size", arguments.batch_size)
+    check_count("--part-size", arguments.part_size)
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
     if arguments.field is not None and not arguments.file:
@@ -84,6 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--resume needs --file and --output: standard input cannot be read again.")
     if arguments.output and arguments.file and arguments.output.resolve() == Path(arguments.file).resolve():
         raise ValueError(f"{arguments.output} is both --file and --output; write to another file.")
+    if choose_format(arguments.format, arguments.output) != "text" and arguments.numbers:
+        raise ValueError("--numbers belongs to the format text; the other formats have every probability.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score and write; 0 when done."""
+    from .writers import choose_format
+
     format = choose_format(arguments.format, arguments.output)
     if arguments.output is None:
         return _to_stream(arguments, format)
@@ -94,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
+    from ..corpora.lines import decoded_lines
     from ..corpora.rows import read_rows
     from ..words_hardkuma import encodable
 
@@ -102,7 +110,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     elif arguments.texts:
         rows = iter(arguments.texts)
     else:
-        rows = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
+        rows = (line for _, line in decoded_lines(sys.stdin.buffer, "standard input"))
     # JSON can spell half a character, which no UTF-8 file can hold; one bad row must not end a run of hours.
     return map(encodable, rows)
 
@@ -148,7 +156,7 @@ def _to_stream(arguments: argparse.Namespace, format: str) -> int:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
     out = sys.stdout
     writer = Lines(format, numbers=arguments.numbers, colour=use_colour(out))
-    shown = safe if format == "text" and out.isatty() else dict
+    shown = safe if format == "text" and (out.isatty() or writer.colour) else dict
     # Somebody who types wants an answer to each line.
     typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _texts(arguments)

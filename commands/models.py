@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 
@@ -24,6 +25,8 @@ def load_model(name: str | None, device: str | None = None) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    if name is not None and not Path(name).is_dir() and (not name or name[0] in "./~\\" or Path(name).is_absolute()):
+        raise FileNotFoundError(f"--model {name!r}: no such folder; give the folder of a checkpoint or a Hub id.")
     if name is None:
         from ..released import load_released
 
@@ -33,6 +36,8 @@ def load_model(name: str | None, device: str | None = None) -> Any:
 
         model = HardKumaModel.from_pretrained(name).eval()
     try:
+        if device == "meta":
+            raise RuntimeError("it holds no values")
         return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}); leave it out.") from error

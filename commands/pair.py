@@ -34,12 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-surface", action="store_true", help="gates that ignore how words are written")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a rate that is no fraction."""
+    from ..words_hardkuma import check_selection
+
+    check_selection(arguments.rate, None)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print; 0 when done."""
     from ..pairs_hardkuma import explain_pair
-    from ..words_hardkuma import check_selection, encodable
+    from ..words_hardkuma import encodable
 
-    check_selection(arguments.rate, None)
     model = load_model(arguments.model)
     texts = encodable(arguments.a), encodable(arguments.b)
     pair = explain_pair(model, *texts, rate=arguments.rate, use_surface=not arguments.no_surface)
@@ -50,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(page_head("What makes two texts similar") + render_pair(pair) + page_foot(), end="")
     else:
-        print(describe(pair, use_colour(sys.stdout), sys.stdout.isatty()))
+        print(describe(pair, use_colour(sys.stdout), sys.stdout.isatty() or use_colour(sys.stdout)))
     return 0
 
 
@@ -80,8 +86,11 @@ def describe(pair: Mapping[str, Any], colour: bool, terminal: bool) -> str:
     if not any(word["carries"] for side in sides for word in side["words"]):
         return "\n".join(lines)
     without = pair["faithfulness"]["similarity_without"]
-    lines += ["", f"without these words {without['carrying']:.3f}, without as many random ones {without['random']:.3f}"]
-    if not pair["faithfulness"]["faithful"]:
+    lines += [
+        "",
+        f"without one side's words {without['carrying']:.3f}, without as many random ones {without['random']:.3f}",
+    ]
+    if pair["faithfulness"]["faithful"] is False:
         lines.append("The check fails: these words do not carry the similarity more than others do.")
     return "\n".join(lines)
 

@@ -35,7 +35,9 @@ class Parts:
             raise FileNotFoundError(f"{self.output.parent} is no folder: make it first.")
         journal = self.folder / "journal.json"
         if self.folder.exists():
-            before = json.loads(journal.read_text(encoding="utf-8")) if resume and journal.is_file() else None
+            if any(self.folder.iterdir()) and not journal.is_file() and not (self.folder / f"{journal.name}.tmp").is_file():
+                raise FileExistsError(f"{self.folder} exists and is none of ours (no {journal.name}): move it away.")
+            before = _read_journal(journal) if resume and journal.is_file() else None
             if before == settings:
                 for path in self.folder.glob("*.tmp"):
                     path.unlink()
@@ -77,3 +79,10 @@ class Parts:
             stream.write(content)
             sync(stream)
         os.replace(temporary, path)
+
+
+def _read_journal(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): start again without --resume.") from error

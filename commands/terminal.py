@@ -11,8 +11,8 @@ _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(1
 
 
 def use_colour(stream: Any) -> bool:
-    """Colours on a terminal only, and never where NO_COLOR is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    """Colours on a terminal, or anywhere with FORCE_COLOR set; never where NO_COLOR is set."""
+    return not os.environ.get("NO_COLOR") and bool(stream.isatty() or os.environ.get("FORCE_COLOR"))
 
 
 def paint(record: Mapping[str, Any], colour: bool) -> str:

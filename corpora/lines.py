@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from .errors import CorpusError
 
@@ -51,28 +52,39 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     [(1, 'é'), (2, '2')]
     """
     file = check_file(path)
-    number = 0
     with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb") as stream:
-        while True:
-            try:
-                raw = stream.readline()
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                fix = "download or compress the file again, or rename it if it is not gzipped"
-                raise CorpusError(f"{file}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
-            if not raw:
-                return
-            number += 1
-            if number == 1:
-                raw = raw.removeprefix(_BOM)
-            yield number, _decode(raw, file, number).removesuffix("\n").removesuffix("\r")
+        yield from decoded_lines(stream, file)
 
 
-def _decode(raw: bytes, file: Path, number: int) -> str:
+def decoded_lines(stream: IO[bytes], name: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of an open binary stream, as `read_lines` gives them; `name` is for complaints.
+
+    >>> import io
+    >>> list(decoded_lines(io.BytesIO(b"one\\r\\ntwo"), "standard input"))
+    [(1, 'one'), (2, 'two')]
+    """
+    number = 0
+    while True:
+        try:
+            raw = stream.readline()
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            fix = "download or compress the file again, or rename it if it is not gzipped"
+            raise CorpusError(f"{name}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
+        if not raw:
+            return
+        number += 1
+        if number == 1:
+            raw = raw.removeprefix(_BOM)
+        yield number, _decode(raw, name, number).removesuffix("\n").removesuffix("\r")
+
+
+def _decode(raw: bytes, name: str | Path, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         wide = number == 1 and raw.startswith(_WIDE_BOMS)
         encoding = "utf-16" if wide else "latin-1"
         problem = f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8"
-        fix = f"convert the file, for example with: iconv -f {encoding} -t utf-8 {file.name} > utf8-{file.name}"
-        raise CorpusError(f"{file}, line {number}", problem, fix) from error
+        files = f" {name.name} > utf8-{name.name}" if isinstance(name, Path) else ""
+        fix = f"convert it, for example with: iconv -f {encoding} -t utf-8{files}"
+        raise CorpusError(f"{name}, line {number}", problem, fix) from error

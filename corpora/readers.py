@@ -93,7 +93,9 @@ def choose_format(path: str | os.PathLike[str], format: str | None = None, colum
     file = check_file(path)
     chosen = format or _BY_SUFFIX.get(bare_suffix(file))
     if chosen is None:
-        raise ValueError(f"{name}: the suffix {file.suffix!r} names no format; pass format= one of {', '.join(FORMATS)}")
+        raise ValueError(
+            f"{name}: the suffix {file.suffix!r} names no format; rename it, or pass format= one of {', '.join(FORMATS)}"
+        )
     if column is not None and chosen in ("text", "conll", "conllu"):
         raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
     return chosen
@@ -158,7 +160,7 @@ def _find_column(place: str, column: str | int | None, names: list[str]) -> str:
         problem = f"no column {column!r}"
     if found is None:
         shown = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
-        raise CorpusError(place, f"{problem} among {shown}", "name one of these with column=")
+        raise CorpusError(place, f"{problem} among {shown}", "name one of these with column= (--field of the command)")
     return found
 
 
@@ -169,7 +171,7 @@ def _value(place: str, name: str, value: Any) -> Value:
         return value, name.startswith("sentence")
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return detokenise([word for word in value if word])[0], True
-    fix = "name a column of strings, or of lists of words, with column="
+    fix = "name a column of strings, or of lists of words, with column= (--field of the command)"
     raise CorpusError(place, f"{name!r} holds {repr(value)[:60]}, which is no text", fix)
 
 

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -34,7 +35,7 @@ def test_gates_of_arguments_and_of_standard_input(
     lines = capsys.readouterr().out.splitlines()
     assert [re.sub(r"[\[\]]", "", line) for line in lines] == ["marie curie moved to paris", "a team won"]
     assert all(line.count("[") == 1 for line in lines), "a fifth of five words is one; never none"
-    monkeypatch.setattr("sys.stdin", io.StringIO("einstein moved\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"einstein moved\n")))
     assert main(["gates", "--model", str(folder), "--numbers"]) == 0
     assert re.search(r"einstein \d\.\d\d  moved \d\.\d\d", capsys.readouterr().out)
 
@@ -49,7 +50,7 @@ def test_broken_pipe_is_no_error(folder: Path) -> None:
 def test_train_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--help"]) == 0
     assert "accelerate launch" in capsys.readouterr().out
-    assert main(["train", "--epoch", "3"]) == 1
+    assert main(["train", "--epoch", "3"]) == 2
     assert "did you mean 'epochs'" in capsys.readouterr().err
 
 
@@ -88,20 +89,12 @@ def test_help_lists_every_command_without_loading_anything() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["gates", "--rate", "7", "x"], "rate must be a fraction in (0, 1], got 7.0."),
-        (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "rate or threshold, not both"),
-        (["gates", "--batch-size", "0", "x"], "--batch-size must be at least 1, got 0."),
         (["gates", "--file", "nowhere.txt"], "nowhere.txt: no such file"),
-        (["gates", "--file", "nowhere.txt", "x"], "texts or --file, not both"),
-        (["gates", "--field", "body", "x"], "--field names a column of --file"),
-        (["gates", "--output", "x.doc", "x"], "the suffix '.doc' names no format"),
-        (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
-        (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),
         (["gates", "--model", "no/such/folder", "x"], "no/such/folder"),
+        (["gates", "--model", "./folder", "x"], "'./folder': no such folder"),
+        (["gates", "--device", "meta", "x"], "device 'meta' cannot be used"),
         (["gates", "--output", "no/such/x.txt", "x"], "no/such is no folder"),
-        (["pair", "--rate", "0", "a", "b"], "rate must be a fraction in (0, 1], got 0.0."),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
-        (["export", "native", "out", "--sentences", "1"], "--sentences must be at least 2, got 1."),
     ],
 )
 def test_faulty_input_is_one_sentence_and_exit_one(
@@ -114,10 +107,45 @@ def test_faulty_input_is_one_sentence_and_exit_one(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [[], ["gates", "--bogus"], ["pair", "a"], ["export", "pdf", "x"], ["nothing"]])
-def test_wrong_usage_exits_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "required: COMMAND"),
+        (["gates", "--bogus"], "--bogus"),
+        (["pair", "a"], "required: B"),
+        (["export", "pdf", "x"], "'pdf'"),
+        (["nothing"], "'nothing'"),
+        (["gates", "--rate", "7", "x"], "rate must be a fraction in (0, 1], got 7.0."),
+        (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "rate or threshold, not both"),
+        (["gates", "--batch-size", "0", "x"], "--batch-size must be a whole number >= 1, got 0."),
+        (["gates", "--file", "nowhere.txt", "x"], "texts or --file, not both"),
+        (["gates", "--field", "body", "x"], "--field names a column of --file"),
+        (["gates", "--output", "x.doc", "x"], "the suffix '.doc' names no format"),
+        (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
+        (["gates", "--format", "jsonl", "--numbers", "x"], "--numbers belongs to the format text"),
+        (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),
+        (["pair", "--rate", "0", "a", "b"], "rate must be a fraction in (0, 1], got 0.0."),
+        (["adapt", "--data", "x.txt", "--output", "out", "--batch-size", "0"], "--batch-size must be a whole number"),
+        (["export", "native", "out", "--sentences", "1"], "--sentences must be at least 2, got 1."),
+        (["export", "onnx", "out", "--field", "body"], "--field names a column of --data"),
+        (["demo", "--port", "99999"], "--port must be in 1 to 65535, got 99999."),
+    ],
+)
+def test_wrong_usage_exits_two(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(words) == 2
-    assert "usage: hardkuma" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "usage: hardkuma" in shown and complaint in shown
+
+
+def test_colours_where_they_are_wanted(folder: Path) -> None:
+    def shown(**settings: str) -> str:
+        environment = {**os.environ, "NO_COLOR": "", "FORCE_COLOR": "", **settings}
+        words = [sys.executable, "-m", "hardkuma", "gates", "--model", str(folder), "--rate", "1", "marie\x07 moved"]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "\033[" not in shown() and "[marie]" in shown(NO_COLOR="1", FORCE_COLOR="1")
+    forced = shown(FORCE_COLOR="1")
+    assert "\033[" in forced and "\x07" not in forced, "what may be a terminal gets no control characters"
 
 
 def test_interrupted_while_waiting_for_input_exits_130(folder: Path) -> None:
@@ -142,7 +170,7 @@ def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(pair) == 0
     shown = capsys.readouterr().out
     assert "A [cat] sleeps on the mat." in shown and "My [cat] is" in shown and re.search(r"similarity 0\.\d{3}", shown)
-    assert "without these words" in shown and "\033" not in shown
+    assert "without one side's words" in shown and "\033" not in shown
     assert main([*pair, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["faithfulness"]["similarity_without"]["carrying"] < found["similarity"]

@@ -93,9 +93,12 @@ def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.Captu
 def test_standard_input_and_formats_of_a_pipe(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("marie curie\r\n\neinstein"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfmarie curie\r\n\neinstein")))
     assert main(["gates", "--model", str(folder), "--format", "jsonl"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["marie curie", "", "einstein"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"marie\ncaf\xe9")))
+    assert main(["gates", "--model", str(folder)]) == 1
+    assert "standard input, line 2" in capsys.readouterr().err
     assert main(["gates", "--model", str(folder), "--format", "html", "marie"]) == 0
     assert capsys.readouterr().out.count("<figure") == 1
 
@@ -153,8 +156,20 @@ def test_resume_refuses_another_run(folder: Path, tmp_path: Path, capsys: pytest
     assert main([*words, "--resume"]) == 1
     assert re.search(r"other settings \(.*file.*rate.*\).*without --resume", capsys.readouterr().err)
     assert main(words) == 0 and output.is_file()
-    assert main([*words[:-1], file]) == 1
-    assert "both --file and --output" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main([*words[:-1], file])
+    assert stopped.value.code == 2 and "both --file and --output" in capsys.readouterr().err
+
+
+def test_a_folder_of_others_and_a_damaged_journal(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
+    (tmp_path / "out.jsonl.parts").mkdir()
+    (tmp_path / "out.jsonl.parts" / "thesis.txt").write_text("mine")
+    assert main(words) == 1 and "none of ours" in capsys.readouterr().err
+    (tmp_path / "out.jsonl.parts" / "thesis.txt").rename(tmp_path / "out.jsonl.parts" / "journal.json")
+    assert main([*words, "--resume"]) == 1 and "journal.json is damaged" in capsys.readouterr().err
+    assert main(words) == 0 and output.is_file()
 
 
 def test_killed_and_resumed_as_a_user_would(folder: Path, tmp_path: Path) -> None:

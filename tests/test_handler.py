@@ -136,6 +136,8 @@ BAD = [
     ({"inputs": "x", "parameters": {"selector": 1.5}}, "parameter 'selector' must be a whole number, got 1.5", 422),
     ({"inputs": "x", "parameters": {"selector": 3}}, "selector must be in [0, 0], got 3", 422),
     ({"inputs": "x", "parameters": {"use_surface": "perhaps"}}, "must be true or false, got 'perhaps'", 422),
+    ({"inputs": "x", "parameters": {"rate": 10**400}}, "parameter 'rate' must be a number, got 1000", 422),
+    ({"inputs": ["x", "half \ud83d"]}, "text number 1 holds half of a surrogate pair", 400),
     ({"inputs": ["x"] * 13}, "13 texts in one request; at most 12", 413),
     ({"inputs": ["x", "y" * 4001]}, "text number 1 has 4001 characters; at most 4000", 413),
     ({"inputs": {"a": "x", "b": "y" * 4001}}, "text number 1 has 4001 characters", 413),
@@ -153,7 +155,7 @@ def test_faulty_requests_are_400_with_a_reason(body: Any, message: str, status: 
 
 def test_what_is_not_json(ask: Ask) -> None:
     assert ask(b"{")[0] == 400
-    assert ask(b'{"inputs": "half \\ud83d of a pair"}')[0] == 200
+    assert "surrogate" in ask(b'{"inputs": "half \\ud83d of a pair"}')[1]["error"]
 
 
 def test_many_at_once_are_answered_one_by_one(ask: Ask, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:

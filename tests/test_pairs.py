@@ -51,10 +51,10 @@ def test_every_number_is_that_of_sentence_transformers(minilm: HardKumaModel, co
             w["word"] for w in ranked[: {"a": 3, "b": 2}[name]] if w["fall"] > 0
         ]
     check = pair["faithfulness"]
-    left = [remove_words(pair[name]["text"], spans(pair[name], "carries")) for name in "ab"]
-    assert check["similarity_without"]["carrying"] == pytest.approx(cosine(*left), abs=1e-5)
-    left = [remove_words(pair[name]["text"], spans(pair[name], "selected")) for name in "ab"]
-    assert check["similarity_without"]["gates"] == pytest.approx(cosine(*left), abs=1e-5)
+    for field, found in (("carries", "carrying"), ("selected", "gates")):
+        left = [remove_words(pair[name]["text"], spans(pair[name], field)) for name in "ab"]
+        expected = (cosine(left[0], B) + cosine(A, left[1])) / 2
+        assert check["similarity_without"][found] == pytest.approx(expected, abs=1e-5)
     kept = [" ".join(pair[name]["text"][s:e] for s, e in spans(pair[name], "carries")) for name in "ab"]
     assert check["similarity_of_carrying"] == pytest.approx(cosine(*kept), abs=1e-5)
     assert check["faithful"] is True
@@ -67,7 +67,8 @@ def test_lowest_and_random_words_are_as_many_as_carry(minilm: HardKumaModel, cos
     for name, number in zip("ab", numbers, strict=True):
         words = sorted(pair[name]["words"], key=lambda word: word["fall"])[:number]
         lowest.append(remove_words(pair[name]["text"], sorted((w["start"], w["end"]) for w in words)))
-    assert pair["faithfulness"]["similarity_without"]["lowest"] == pytest.approx(cosine(*lowest), abs=1e-5)
+    one_side = (cosine(lowest[0], B) + cosine(A, lowest[1])) / 2
+    assert pair["faithfulness"]["similarity_without"]["lowest"] == pytest.approx(one_side, abs=1e-5)
     dice, found = random.Random(7), []
     for _ in range(RANDOM_DRAWS):
         texts = []
@@ -75,11 +76,22 @@ def test_lowest_and_random_words_are_as_many_as_carry(minilm: HardKumaModel, cos
             chosen = sorted(dice.sample(range(len(pair[name]["words"])), number))
             words = [pair[name]["words"][i] for i in chosen]
             texts.append(remove_words(pair[name]["text"], [(w["start"], w["end"]) for w in words]))
-        found.append(cosine(*texts))
+        found.append((cosine(texts[0], B) + cosine(A, texts[1])) / 2)
     assert pair["faithfulness"]["similarity_without"]["random"] == pytest.approx(sum(found) / len(found), abs=1e-5)
     other = explain_pair(minilm, A, B, rate=0.3, seed=8)["faithfulness"]["similarity_without"]
     assert other["random"] != pair["faithfulness"]["similarity_without"]["random"]
     assert explain_pair(minilm, A, B, rate=0.3, seed=7) == pair
+
+
+def test_identical_texts_and_texts_without_other_words(minilm: HardKumaModel) -> None:
+    same = explain_pair(minilm, A, A)
+    without = same["faithfulness"]["similarity_without"]
+    assert same["similarity"] == pytest.approx(1.0, abs=1e-5) and same["faithfulness"]["faithful"] is True
+    assert without["carrying"] < without["random"] < 1 and without["carrying"] < without["lowest"]
+    single = explain_pair(minilm, "cat", "dog")
+    assert single["faithfulness"]["similarity_without"]["carrying"] < single["similarity"]
+    for texts in (("cat", "dog"), ("", "")):
+        assert explain_pair(minilm, *texts)["faithfulness"]["faithful"] is None, "nothing to compare with"
 
 
 def test_links_join_words_that_need_each_other(minilm: HardKumaModel, cosine: Callable) -> None:
@@ -144,6 +156,9 @@ def test_bad_arguments(make_model: Callable) -> None:
     for rate in (0, 1.5, None, True):
         with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\]"):
             explain_pair(model, "paris", "london", rate=rate)
+    for links in (-1, True, 1.5, None):
+        with pytest.raises(ValueError, match="links must be a whole number >= 0"):
+            explain_pair(model, "paris", "london", links=links)
     with pytest.raises(ValueError, match="training mode"):
         explain_pair(model.train(), "paris", "london")
     assert torch.is_grad_enabled()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from datasets import Dataset
@@ -96,11 +97,33 @@ def test_streams_are_read_a_little_ahead(run: TokenGatesPipeline) -> None:
 
     stream = run(endless(), batch_size=2)
     assert [next(stream)["text"] for _ in range(40)] == (SENTENCES * 7)[:40]
-    assert len(taken) == 2 * 2 * BATCHES_AHEAD
+    assert len(taken) == 2 + 2 * 2 * BATCHES_AHEAD, "one batch first, so that answers come soon"
     data = Dataset.from_dict({"text": SENTENCES})
     assert [record["text"] for record in run(KeyDataset(data, "text"))] == SENTENCES
     assert [record["text"] for record in run(data["text"])] == SENTENCES
     assert list(run(text for text in ())) == []
+    assert len(list(run(Counted()))) == 3
+
+
+class Counted(torch.utils.data.Dataset):
+    """A data set that has a length, and an item for every number."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> str:
+        return SENTENCES[0]
+
+
+def test_a_stream_that_fails_is_answered_up_to_there(run: TokenGatesPipeline) -> None:
+    def failing() -> Iterator[str]:
+        yield from SENTENCES[:3]
+        raise OSError("the disk is gone")
+
+    found = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        found.extend(record["text"] for record in run(failing()))
+    assert found == SENTENCES[:3]
 
 
 def test_rate_threshold_and_surface(run: TokenGatesPipeline, folder: Path) -> None:
@@ -127,6 +150,14 @@ def test_errors_say_what_was_wrong(run: TokenGatesPipeline) -> None:
             run(wrong)
     with pytest.raises(ValueError, match="give rate or threshold, not both"):
         run("paris", rate=0.5, threshold=0.5)
+    for wrong in (0, "8", 2.5, True):
+        with pytest.raises(ValueError, match="batch_size must be a whole number >= 1"):
+            run("paris", batch_size=wrong)
+    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got '0'"):
+        run("paris", selector="0")
+    with pytest.raises(ValueError, match="got a Frame; pass one of its columns"):
+        run(type("Frame", (), {"columns": ["text"], "__iter__": lambda self: iter(self.columns)})())
+    assert run("paris", rate=numpy.float32(0.5), num_workers=2) == run("paris", rate=0.5)
     with pytest.raises(TypeError, match="treshold"):
         run("paris", treshold=0.5)
 

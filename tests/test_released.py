@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import torch
@@ -9,6 +11,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from hardkuma import load_released
 from hardkuma.released import RELEASED
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_is_small_and_safe() -> None:
@@ -27,6 +35,10 @@ def test_selects_names_rather_than_function_words() -> None:
 def test_saving_it_gives_a_complete_folder(tmp_path: Path) -> None:
     model, tokenizer = load_released()
     model.save_pretrained(tmp_path / "whole")
+    card = (tmp_path / "whole" / "README.md").read_text()
+    kept = json.loads((RELEASED / "card.json").read_text())
+    assert kept["training"] in card and kept["examples"] in card
+    assert (tmp_path / "whole" / "model.safetensors").stat().st_mode & 0o777 == 0o666 & ~current_umask()
     again = AutoModel.from_pretrained(tmp_path / "whole", trust_remote_code=True).eval()
     inputs = tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
     same = AutoTokenizer.from_pretrained(tmp_path / "whole", trust_remote_code=True)(

@@ -95,6 +95,11 @@ def test_scripts_without_spaces_go_by_character(text: str, words: str) -> None:
     assert [text[s:e] for s, e in find_words(text)] == words.split()
 
 
+def test_inner_joiners_and_rarer_emoji() -> None:
+    text = "Inter\u00adnational צה״ל ▶️ ©️ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f ©"
+    assert [text[s:e] for s, e in find_words(text)] == text.split()[:-1]
+
+
 def test_an_emoji_is_one_word_and_a_stray_mark_is_none() -> None:
     text = "I ❤️ 🍕👨\u200d👩\u200d👧 🇫🇷🇩🇪 👍🏽 1️⃣ می\u200cخواهم → \u0301 ok"
     expected = ["I", "❤️", "🍕", "👨\u200d👩\u200d👧", "🇫🇷", "🇩🇪", "👍🏽", "1️⃣", "می\u200cخواهم", "ok"]

@@ -216,7 +216,7 @@ def test_bad_texts_words_and_selections(make_model: Callable) -> None:
         gate_records(model, ["paris"], rate=0.2, threshold=0.5)
     with pytest.raises(ValueError, match=r"threshold must be a probability in \[0, 1\], got nan"):
         gate_records(model, ["paris"], threshold=math.nan)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
         gate_records(model, ["paris"], batch_size=0)
     with pytest.raises(ValueError, match=r"word \(2, 9\) of a text of 5 characters"):
         score_texts(model, ["paris"], words=[[(2, 9)]])

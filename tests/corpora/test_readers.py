@@ -76,7 +76,7 @@ def test_reading_is_lazy_but_checks_at_once(tmp_path: Path) -> None:
 
 def test_format_by_suffix_or_by_name(tmp_path: Path) -> None:
     file = write(tmp_path, "a.data", "It rained.\n")
-    with pytest.raises(ValueError, match=r"suffix '\.data' names no format; pass format= one of text, conll"):
+    with pytest.raises(ValueError, match=r"suffix '\.data' names no format; rename it, or pass format= one of text, conll"):
         read_texts(file)
     assert list(read_texts(file, format="text")) == ["It rained."]
     with pytest.raises(ValueError, match=r"format must be one of .* got 'pdf'"):

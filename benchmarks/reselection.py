@@ -1,0 +1,44 @@
+"""How long another rate takes for a text that is encoded already: `ScoredText.select` on a text of 256 tokens.
+
+    python benchmarks/reselection.py
+
+The first line is the encoding itself, for comparison.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from hardkuma import load_released
+from hardkuma.corpora import bundled_texts
+from hardkuma.words_hardkuma import score_texts
+
+TOKENS, ROUNDS = 256, 2000
+
+
+def main() -> None:
+    model, tokenizer = load_released()
+    # Sentences of the bundled corpus until the text has the length, cut at a word.
+    words = " ".join(bundled_texts(60)).split()
+    count = next(n for n in range(len(words), 0, -1) if len(tokenizer(" ".join(words[:n]))["input_ids"]) <= TOKENS)
+    text = " ".join(words[:count])
+    score_texts(model, [text])
+    start = time.perf_counter()
+    scored = score_texts(model, [text])[0]
+    encoding = 1000 * (time.perf_counter() - start)
+    times = []
+    for i in range(ROUNDS):
+        start = time.perf_counter()
+        scored.select(rate=0.05 + 0.45 * i / ROUNDS)
+        times.append(1000 * (time.perf_counter() - start))
+    times.sort()
+    print(f"{len(tokenizer(text)['input_ids'])} tokens, {len(scored.words)} words; encoding {encoding:.1f} ms")
+    print(
+        f"another rate, {ROUNDS} rounds: median {statistics.median(times):.3f} ms, "
+        f"99% under {times[int(0.99 * ROUNDS)]:.3f} ms, largest {times[-1]:.3f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
