@@ -32,6 +32,7 @@ TRAVELLING_FILES = (
     "gates_hardkuma.py",
     "pooling_hardkuma.py",
     "attention_hardkuma.py",
+    "depth_hardkuma.py",
     "losses_hardkuma.py",
     "encoders_hardkuma.py",
     "inputs_hardkuma.py",

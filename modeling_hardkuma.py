@@ -25,6 +25,7 @@ from transformers.utils import ModelOutput, logging
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
 from .checkpoint_hardkuma import HUB_ID
 from .configuration_hardkuma import HardKumaConfig
+from .depth_hardkuma import lower_layers
 from .encoders_hardkuma import (
     EncoderParts,
     Projection,
@@ -94,6 +95,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, self.encoder.get_input_embeddings().embedding_dim)
         self._tokenizer: PreTrainedTokenizerBase | None = None
+        # The encoder that it was made of and its lower layers, once asked for; in a tuple, so that no module counts twice.
+        self._lower: tuple[PreTrainedModel, PreTrainedModel | None] | None = None
         self._freeze()
         self.post_init()
 
@@ -223,9 +226,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         states, features = self._encode(batch, encoded)
         # Autocast would do the gate's arithmetic in half precision.
         with torch.autocast(device_type=states.device.type, enabled=False):
-            gate = self.gate_head(features, batch.surface_ids)
+            gate, probs = self._probabilities(batch, features)
             content = batch.content[:, None]
-            probs = gate.selection_probability(self.config.gate_threshold) * content
             gates = self._gates(gate, probs, noise, content, rate) * content
             anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
             self._check_finite(anchor)
@@ -251,6 +253,30 @@ class HardKumaModel(HardKumaPreTrainedModel):
             last_hidden_state=batch.restore(states, dim=1),
         )
         return output.to_tuple() if return_dict is False else output
+
+    @torch.no_grad()
+    def gate_probabilities(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special_tokens_mask: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+    ) -> Tensor:
+        """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads an inner
+        layer, the encoder stops there: cheaper than a sentence embedding.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
+        >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+        >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
+        True
+        """
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
+        _, features = self._encode(batch, None, whole=False)
+        with torch.autocast(device_type=features["state"].device.type, enabled=False):
+            probs = self._probabilities(batch, features)[1]
+        self._check_finite(probs.flatten(1))
+        return self._restore(probs, batch)
 
     def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """One plain encoder pass: {"states" (batch, length, hidden), "anchor" (batch, dim)} and the selector's features.
@@ -369,9 +395,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     # ---- encoding and gates -----------------------------------------------------------------------------------------
 
-    def _encode(self, batch: TokenBatch, encoded: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token states (batch, length, hidden) and the selector's features by name."""
-        features = self._run_encoder(batch) if encoded is None else self._stored(batch, encoded)
+    def _encode(
+        self, batch: TokenBatch, encoded: dict[str, Tensor] | None, whole: bool = True
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Token states (batch, length, hidden) and the selector's features by name; only these matter if not `whole`."""
+        features = self._run_encoder(batch, whole) if encoded is None else self._stored(batch, encoded)
         states = features.pop("last")
         if "norm" in self.config.selector_inputs:
             features["norm"] = features["state"].float().square().mean(-1, keepdim=True).sqrt()
@@ -393,8 +421,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         seen = encoded["states" if self.config.selector_layer == -1 else "layer_states"]
         return {**encoded, "state": seen, "last": encoded["states"], "input": embeddings}
 
-    def _run_encoder(self, batch: TokenBatch) -> dict[str, Tensor]:
+    def _run_encoder(self, batch: TokenBatch, whole: bool) -> dict[str, Tensor]:
         config, tap = self.config, None
+        lower = None if whole or "attention" in config.selector_inputs else self._lower_layers()
+        if lower is not None:
+            state = run_encoder(lower, batch.input_ids, attendable(batch.mask), batch.token_type_ids).last_hidden_state
+            return {"last": state, "state": state, "input": self.get_input_embeddings()(batch.input_ids)}
         if "attention" in config.selector_inputs:
             layers = self.encoder.config.num_hidden_layers
             chosen = layer_indices(config.attention_layers, layers) if layers else frozenset()
@@ -415,6 +447,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
         if tap is not None:
             features["attention"] = attention_features(tap, batch.mask)
         return features
+
+    def _lower_layers(self) -> PreTrainedModel | None:
+        """The encoder up to the selector's layer, if there are layers above it and its family allows to leave them out."""
+        if tracing():
+            return None
+        if self._lower is None or self._lower[0] is not self.encoder:
+            self._lower = (self.encoder, lower_layers(self.encoder, self.config.selector_layer))
+        return self._lower[1]
 
     def _layer(self, hidden_states: tuple[Tensor, ...]) -> Tensor:
         layer, number = self.config.selector_layer, len(hidden_states)
@@ -478,6 +518,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
             states = run_encoder(self.encoder, ids, mask, types, tap).last_hidden_state
         vectors = pool(states, rows[:, None], self.config.pooling_modes)
         return self._finish(vectors[:, 0].unflatten(0, (-1, sets)))
+
+    def _probabilities(self, batch: TokenBatch, features: dict[str, Tensor]) -> tuple[Kumaraswamy, Tensor]:
+        """The gates' distribution, and the probability of selection: (batch, K, length), 0 off content."""
+        gate = self.gate_head(features, batch.surface_ids)
+        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
 
     # ---- outputs ----------------------------------------------------------------------------------------------------
 

@@ -309,7 +309,7 @@ class _Chunk:
         if self.surface is not None:
             inputs["surface_ids"] = self.surface.ids(owners, starts, ends)
         inputs = {name: value.to(self.model.device) for name, value in inputs.items()}
-        probs = self.model(**inputs, return_embeddings=False).gate_probs
+        probs = self.model.gate_probabilities(**inputs)
         return (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
 
     def _merge(self, first: Tensor, count: Tensor, probs: Tensor, margins: Tensor) -> None:

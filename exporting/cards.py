@@ -57,8 +57,18 @@ def agreement_table(columns: dict[str, Agreement]) -> str:
     return "\n".join(lines)
 
 
-def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: int, held_out: int) -> str:
-    """README.md of a native export: metadata, widget examples, how to use it, how far it agrees."""
+def _depth(layers: int | None) -> str:
+    return f", its first {layers} layers," if layers else ""
+
+
+def native_card(
+    model: Any, found: dict[str, Agreement], source: str, fitted: int, held_out: int, layers: int | None = None
+) -> str:
+    """README.md of a native export: metadata, widget examples, how to use it, how far it agrees.
+
+    Args:
+        layers: how many of the encoder's layers there are, if not all.
+    """
     widget = [{"text": text, "example_title": f"Example {number}"} for number, text in enumerate(SHOWCASE, start=1)]
     encoder = base_model(model)
     head = _metadata(
@@ -79,9 +89,9 @@ def native_card(model: Any, found: dict[str, Agreement], source: str, fitted: in
     return f"""{head}
 # HardKuma gates as a stock token classifier
 
-Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"} with a linear
-head that imitates HardKuma gates. It has a stock architecture and runs without custom code, in hosted widgets too.
-`ENTITY` marks the words that the gates would select; no label was ever seen.
+Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)}
+with a linear head that imitates HardKuma gates. It has a stock architecture and runs without custom code, in hosted
+widgets too. `ENTITY` marks the words that the gates would select; no label was ever seen.
 
 ```python
 from transformers import pipeline

@@ -1,8 +1,8 @@
 """A stock token-classification checkpoint that imitates the gates, for services that run no custom code.
 
-The encoder stays as it is; the linear head of the stock class is fitted to the gates' probabilities on unlabelled text. The
-gate itself is a small network over more inputs than the last states, so this is a fit: how far it agrees with the gates is
-measured on text that was held out and written on the card.
+The encoder keeps its weights, up to the layer that the selector reads: later ones would only mix that away. The linear
+head of the stock class is fitted to the gates' probabilities on unlabelled text. The gate itself is a small network, so
+this is a fit: how far it agrees with the gates is measured on text that was held out and written on the card.
 """
 
 from __future__ import annotations
@@ -65,10 +65,19 @@ def export_native(
     found = {
         name: agreement(probabilities.numpy(), values.numpy(), gate_threshold=threshold) for name, values in gates.items()
     }
+    layers = stock.config.num_hidden_layers
+    card = native_card(
+        model,
+        found,
+        source,
+        len(fitted),
+        len(held_out),
+        layers=layers if layers < model.encoder.config.num_hidden_layers else None,
+    )
     with staged(output) as folder:
         stock.save_pretrained(folder)
         write_tokenizer(folder, model.tokenizer, model.config)
-        (folder / "README.md").write_text(native_card(model, found, source, len(fitted), len(held_out)), encoding="utf-8")
+        (folder / "README.md").write_text(card, encoding="utf-8")
         report = {"fitted_texts": len(fitted), "held_out_texts": len(held_out), "source": source}
         report.update({name: values.as_dict() for name, values in found.items()})
         (folder / "agreement.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -76,22 +85,38 @@ def export_native(
 
 
 def stock_classifier(model: Any) -> PreTrainedModel:
-    """The stock class of the model's encoder with the encoder's weights and a fresh linear head, in eval mode."""
+    """The stock class of the model's encoder, up to the layer that the selector reads, with the encoder's weights and a
+    fresh linear head; in eval mode."""
     config = copy.deepcopy(model.encoder.config)
     config.id2label, config.label2id = dict(LABELS), {name: number for number, name in LABELS.items()}
     try:
+        with torch.device("meta"):
+            left_out = set(AutoModelForTokenClassification.from_config(config).base_model.state_dict())
+        _cut(config, model.config.selector_layer)
         stock = AutoModelForTokenClassification.from_config(config)
     except ValueError as error:
         raise ValueError(
             f"transformers has no token-classification class for an encoder of type {config.model_type!r}; "
             "export to ONNX instead, or serve the checkpoint with trust_remote_code=True."
         ) from error
+    left_out -= set(stock.base_model.state_dict())
     found = stock.base_model.load_state_dict(model.encoder.state_dict(), strict=False)
     # Poolers take no part in token classification.
-    lost = [key for key in (*found.missing_keys, *found.unexpected_keys) if "pooler" not in key]
+    lost = [key for key in (*found.missing_keys, *found.unexpected_keys) if "pooler" not in key and key not in left_out]
     if lost:
         raise ValueError(f"the weights of {type(model.encoder).__name__} do not fit {type(stock).__name__}: {lost[0]!r}.")
     return stock.float().to(model.device).eval()
+
+
+def _cut(config: Any, layer: int) -> None:
+    """Leave out the layers above `layer` (-1: none), as `hidden_states` counts them; 0 would leave nothing to run."""
+    number = config.num_hidden_layers
+    depth = layer if layer >= 0 else number + 1 + layer
+    if not 0 < depth < number:
+        return
+    if isinstance(getattr(config, "layer_types", None), list):
+        config.layer_types = config.layer_types[:depth]
+    config.num_hidden_layers = depth
 
 
 def linear_head(stock: PreTrainedModel) -> nn.Linear:

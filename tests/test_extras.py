@@ -25,7 +25,9 @@ CASES = {
     "gates-parquet": ("encoder parquet", ["gates", TEXT, "--output", "out.parquet"]),
     "gates-html": ("encoder", ["gates", TEXT, "--output", "out.html"]),
     "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
-    "export-onnx": ("encoder onnx", ["export", "onnx", "model", "out"]),
+    "adapt": ("encoder", ["adapt", "--data", "some.txt", "--output", "adapted"]),
+    "export-native": ("encoder", ["export", "native", "model", "out", "--sentences", "60"]),
+    "export-onnx": ("encoder onnx", ["export", "onnx", "model", "out", "--sentences", "60"]),
     "spacy": (
         "spacy",
         """
@@ -70,7 +72,15 @@ answer = EndpointHandler("gates")({"inputs": "Marie moved to Paris."})
 assert "words" in (answer[0] if isinstance(answer, list) else answer)
 """,
     ),
-    "demo": ("encoder demo benchmark", "from hardkuma.app import build_app; build_app()"),
+    "demo": (
+        "demo",
+        RELEASED
+        + """
+from hardkuma.app import Demo, build_app
+build_app(model)
+assert len(Demo(model).compare("Marie moved to Paris.")) == 4
+""",
+    ),
     "train": (
         "encoder train",
         """
@@ -110,6 +120,7 @@ def test_works_with_the_named_extras_alone(case: str, tmp_path: Path, monkeypatc
         from hardkuma import load_released
 
         load_released()[0].save_pretrained(tmp_path / "model")
+    (tmp_path / "some.txt").write_text("Marie moved to Paris.\nRain again in Warsaw.\n")
     code = what
     if isinstance(what, list):
         code = f"import sys; from hardkuma.__main__ import main; sys.exit(main({json.dumps(what)}))"
