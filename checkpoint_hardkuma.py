@@ -36,6 +36,7 @@ TRAVELLING_FILES = (
     "losses_hardkuma.py",
     "encoders_hardkuma.py",
     "inputs_hardkuma.py",
+    "features_hardkuma.py",
     "objective_hardkuma.py",
     "checkpoint_hardkuma.py",
     "pretrained_hardkuma.py",

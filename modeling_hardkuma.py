@@ -11,7 +11,6 @@ The distribution and the selector are in gates_hardkuma.py, the terms of the los
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput, logging
 
-from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
+from .attention_hardkuma import AttentionTap, run_encoder
 from .checkpoint_hardkuma import HUB_ID
 from .configuration_hardkuma import HardKumaConfig
 from .depth_hardkuma import lower_layers
@@ -34,6 +33,7 @@ from .encoders_hardkuma import (
     load_encoder,
     special_token_ids,
 )
+from .features_hardkuma import read_features
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
 from .inputs_hardkuma import TokenBatch, attendable, content_mask, prepare, tracing
 from .losses_hardkuma import world_size
@@ -41,7 +41,7 @@ from .objective_hardkuma import Rows, objective
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
-from .surface_hardkuma import NUM_SURFACE_CLASSES, SurfaceStatistics
+from .surface_hardkuma import SurfaceStatistics
 from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)
@@ -154,17 +154,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 config.pooling_mode,
             )
         return model
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled (for a pool of processes) as what it is made of: transformers' hooks on an encoder do not pickle."""
-        state = {"state": self.state_dict(), "tokenizer": self._tokenizer, "training": self.training}
-        return _rebuild, (type(self), self.config, state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> HardKumaModel:
-        """As for any module: what `__reduce__` makes would share its weights with the original."""
-        clone = memo[id(self)] = type(self).__new__(type(self))
-        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return clone
 
     def _freeze(self) -> None:
         trainable = not self.config.freeze_encoder
@@ -350,8 +339,18 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
-        out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=embedding != "anchor")
-        return {"embedding": out[f"{embedding}_embedding"].flatten(1)}
+        if embedding == "anchor":
+            out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False)
+            return {"embedding": out.anchor_embedding}
+        # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, None, None)
+        states, features = self._encode(batch, None, whole=self.config.view == "hidden")
+        with torch.autocast(device_type=states.device.type, enabled=False):
+            gate, probs = self._probabilities(batch, features)
+            self._check_finite(probs.flatten(1))
+            gates = self._gates(gate, probs, None, batch.content[:, None], rate) * batch.content[:, None]
+            chosen = gates if embedding == "rationale" else 1 - gates
+            return {"embedding": self._through(batch, states, features["input"], chosen).flatten(1)}
 
     @torch.no_grad()
     def adapt_surface(self, batches: Any) -> Tensor:
@@ -399,68 +398,20 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self, batch: TokenBatch, encoded: dict[str, Tensor] | None, whole: bool = True
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token states (batch, length, hidden) and the selector's features by name; only these matter if not `whole`."""
-        features = self._run_encoder(batch, whole) if encoded is None else self._stored(batch, encoded)
-        states = features.pop("last")
-        if "norm" in self.config.selector_inputs:
-            features["norm"] = features["state"].float().square().mean(-1, keepdim=True).sqrt()
-        if "shape" in self.config.selector_inputs:
-            ids = torch.zeros_like(batch.input_ids) if batch.surface_ids is None else batch.surface_ids
-            features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
-        return states, features
-
-    def _stored(self, batch: TokenBatch, encoded: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self.config.selector_layer != -1 and "layer_states" not in encoded:
-            raise ValueError(f"selector_layer is {self.config.selector_layer}, but encoded has no 'layer_states'.")
-        for name, tensor in encoded.items():
-            if tensor.shape[:2] != batch.input_ids.shape:
-                raise ValueError(
-                    f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.input_ids.shape)}."
-                )
-        with torch.no_grad():
-            embeddings = self.get_input_embeddings()(batch.input_ids)
-        seen = encoded["states" if self.config.selector_layer == -1 else "layer_states"]
-        return {**encoded, "state": seen, "last": encoded["states"], "input": embeddings}
-
-    def _run_encoder(self, batch: TokenBatch, whole: bool) -> dict[str, Tensor]:
-        config, tap = self.config, None
-        lower = None if whole or "attention" in config.selector_inputs else self._lower_layers()
-        if lower is not None:
-            state = run_encoder(lower, batch.input_ids, attendable(batch.mask), batch.token_type_ids).last_hidden_state
-            return {"last": state, "state": state, "input": self.get_input_embeddings()(batch.input_ids)}
-        if "attention" in config.selector_inputs:
-            layers = self.encoder.config.num_hidden_layers
-            chosen = layer_indices(config.attention_layers, layers) if layers else frozenset()
-            tap = AttentionTap(content=batch.content, layers=chosen)
-        inner = config.selector_layer != -1
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not config.freeze_encoder):
-            output = run_encoder(
-                self.encoder,
-                batch.input_ids,
-                attendable(batch.mask),
-                batch.token_type_ids,
-                tap,
-                **({"output_hidden_states": True} if inner else {}),
-            )
-            embeddings = self.get_input_embeddings()(batch.input_ids)
-        last = output.last_hidden_state
-        features = {"last": last, "state": self._layer(output.hidden_states) if inner else last, "input": embeddings}
-        if tap is not None:
-            features["attention"] = attention_features(tap, batch.mask)
-        return features
+        return read_features(self.encoder, self.config, batch, encoded, None if whole else self._lower_layers())
 
     def _lower_layers(self) -> PreTrainedModel | None:
         """The encoder up to the selector's layer, if there are layers above it and its family allows to leave them out."""
-        if tracing():
+        if tracing() or "attention" in self.config.selector_inputs:
             return None
         if self._lower is None or self._lower[0] is not self.encoder:
             self._lower = (self.encoder, lower_layers(self.encoder, self.config.selector_layer))
         return self._lower[1]
 
-    def _layer(self, hidden_states: tuple[Tensor, ...]) -> Tensor:
-        layer, number = self.config.selector_layer, len(hidden_states)
-        if not -number <= layer < number:
-            raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {number - 1}.")
-        return hidden_states[layer]
+    def _probabilities(self, batch: TokenBatch, features: dict[str, Tensor]) -> tuple[Kumaraswamy, Tensor]:
+        """The gates' distribution, and the probability of selection: (batch, K, length), 0 off content."""
+        gate = self.gate_head(features, batch.surface_ids)
+        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
 
     def _gates(self, gate: Kumaraswamy, probs: Tensor, noise: Tensor | None, content: Tensor, rate: float | None) -> Tensor:
         if not self.training:
@@ -486,22 +437,26 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The anchor to compare with, (batch, dim), and rationale and complement, (batch, K, dim)."""
-        count, modes = gates.shape[1], self.config.pooling_modes
+        count, sides = gates.shape[1], [gates, 1 - gates]
+        if self.config.view != "input":
+            vectors = self._through(batch, states, embeddings, torch.cat(sides, dim=1))
+            return anchor, vectors[:, :count], vectors[:, count:]
+        # Input embeddings live in a space of their own, so the anchor is pooled from them too.
+        vectors = self._through(batch, states, embeddings, torch.cat([torch.ones_like(gates[:, :1]), *sides], dim=1))
+        return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
+
+    def _through(self, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor) -> Tensor:
+        """The sentences through gates (batch, sets, length), or through 1 - gates: (batch, sets, dim)."""
+        modes = self.config.pooling_modes
         mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
         if self.config.view == "hidden":
             # As written: special tokens have g = 0, so they are part of the complement.
-            vectors = self._finish(pool(states, torch.cat([mask * gates, mask * (1 - gates)], dim=1), modes))
-            return anchor, vectors[:, :count], vectors[:, count:]
+            return self._finish(pool(states, mask * gates, modes))
         if self.config.view == "input":
-            # Input embeddings live in a space of their own, so the anchor is pooled from them too.
             centred = embeddings.float() - self.gate_head.input_center.float()
-            weights = torch.cat([content, content * gates, content * (1 - gates)], dim=1)
-            vectors = self._finish(pool(centred, weights, modes), project=False)
-            return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
+            return self._finish(pool(centred, content * gates, modes), project=False)
         # reencode: special tokens always stay, as they would around a shorter sentence.
-        kept = mask * (1 - content) + content * torch.cat([gates, 1 - gates], dim=1)
-        vectors = self._reencode(batch, kept)
-        return anchor, vectors[:, :count], vectors[:, count:]
+        return self._reencode(batch, mask * (1 - content) + content * gates)
 
     def _reencode(self, batch: TokenBatch, kept: Tensor) -> Tensor:
         """Run the encoder on gated inputs. kept: (batch, sets, length) in [0, 1] -> (batch, sets, dim)."""
@@ -519,11 +474,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
         vectors = pool(states, rows[:, None], self.config.pooling_modes)
         return self._finish(vectors[:, 0].unflatten(0, (-1, sets)))
 
-    def _probabilities(self, batch: TokenBatch, features: dict[str, Tensor]) -> tuple[Kumaraswamy, Tensor]:
-        """The gates' distribution, and the probability of selection: (batch, K, length), 0 off content."""
-        gate = self.gate_head(features, batch.surface_ids)
-        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
-
     # ---- outputs ----------------------------------------------------------------------------------------------------
 
     def _drop_axis(self, tensor: Tensor) -> Tensor:
@@ -532,16 +482,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
     def _restore(self, tensor: Tensor, batch: TokenBatch) -> Tensor:
         """(batch, K, length) on the caller's padding side, without the selector axis where K = 1."""
         return self._drop_axis(batch.restore(tensor, dim=2))
-
-
-def _rebuild(cls: type[HardKumaModel], config: HardKumaConfig, state: dict[str, Any]) -> HardKumaModel:
-    """What `HardKumaModel.__reduce__` took apart."""
-    model = cls(config)
-    model.load_state_dict(state["state"], assign=True)
-    model.to(model.gate_head.input_center.device)  # buffers that are not part of the state
-    model._tokenizer = state["tokenizer"]
-    model._freeze()
-    return model.train(state["training"])
 
 
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):

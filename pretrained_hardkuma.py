@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,16 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model._base().gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
         return model.eval()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled (for a pool of processes) as what it is made of: transformers' hooks on an encoder do not pickle."""
+        return _rebuild, (type(self), self.config, self.state_dict(), self._base()._tokenizer, self.training)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """As for any module: what `__reduce__` makes would share its weights with the original."""
+        clone = memo[id(self)] = type(self).__new__(type(self))
+        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return clone
+
     def _base(self) -> Any:
         """The HardKumaModel itself, from inside any wrapper of it."""
         return getattr(self, self.base_model_prefix, self)
@@ -197,6 +208,23 @@ class HardKumaPreTrainedModel(PreTrainedModel):
                     copied.unlink()
         finally:
             base.config.gate_head_only = False
+
+
+def _rebuild(
+    cls: type[HardKumaPreTrainedModel],
+    config: HardKumaConfig,
+    state: dict[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase | None,
+    training: bool,
+) -> HardKumaPreTrainedModel:
+    """What `HardKumaPreTrainedModel.__reduce__` took apart."""
+    model = cls(config)
+    model.load_state_dict(state, assign=True)
+    base = model._base()
+    model.to(base.gate_head.input_center.device)  # buffers that are not part of the state
+    base._tokenizer = tokenizer
+    base._freeze()
+    return model.train(training)
 
 
 def _explained(error: Exception, path: str) -> Exception:

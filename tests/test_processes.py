@@ -11,7 +11,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from hardkuma import HardKumaModel
+from hardkuma import HardKumaForTokenClassification, HardKumaModel
 from tests.conftest import SENTENCES
 
 
@@ -29,6 +29,14 @@ def test_pickled_and_loaded_gives_the_same(family: str, settings: dict, make_mod
     trainable = {name for name, weight in model.named_parameters() if weight.requires_grad}
     assert trainable == {name for name, weight in again.named_parameters() if weight.requires_grad}
     assert again.tokenizer(SENTENCES[0])["input_ids"] == model.tokenizer(SENTENCES[0])["input_ids"]
+
+
+def test_a_token_classifier_is_pickled_too(make_model: Callable, tmp_path: Path) -> None:
+    make_model(selector_layer=1).save_pretrained(tmp_path / "model")
+    model = HardKumaForTokenClassification.from_pretrained(tmp_path / "model").eval()
+    inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    before = model(**inputs).logits
+    assert torch.equal(pickle.loads(pickle.dumps(model))(**inputs).logits, before)
 
 
 def test_a_copy_has_weights_of_its_own(make_model: Callable) -> None:
