@@ -21,8 +21,8 @@ def main() -> None:
     model, tokenizer = load_released()
     # Sentences of the bundled corpus until the text has the length, cut at a word.
     words = " ".join(bundled_texts(60)).split()
-    count = next(n for n in range(len(words), 0, -1) if len(tokenizer(" ".join(words[:n]))["input_ids"]) <= TOKENS)
-    text = " ".join(words[:count])
+    lengths = (len(tokenizer(" ".join(words[:n]), verbose=False)["input_ids"]) for n in range(len(words), 0, -1))
+    text = " ".join(words[: len(words) - next(i for i, length in enumerate(lengths) if length <= TOKENS)])
     score_texts(model, [text])
     start = time.perf_counter()
     scored = score_texts(model, [text])[0]
