@@ -349,6 +349,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
             gate, probs = self._probabilities(batch, features)
             self._check_finite(probs.flatten(1))
             gates = self._gates(gate, probs, None, batch.content[:, None], rate) * batch.content[:, None]
+            if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
+                logger.warning_once(
+                    "in some sentences no token passes the model's threshold: their rationale embeddings are all the same. "
+                    "encode(texts, rate=0.5) selects tokens in every sentence."
+                )
             chosen = gates if embedding == "rationale" else 1 - gates
             return {"embedding": self._through(batch, states, features["input"], chosen).flatten(1)}
 

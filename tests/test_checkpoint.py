@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -139,9 +140,11 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
     assert sentence_model.get_embedding_dimension() == expected.shape[1]
 
 
-@pytest.mark.parametrize("view", ["hidden", "input", "reencode"])
-def test_sentence_transformers_gives_the_others_by_name(view: str, make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(view=view)
+@pytest.mark.parametrize(("view", "layer"), [("hidden", 1), ("input", 1), ("reencode", -1), ("reencode", 1)])
+def test_sentence_transformers_gives_the_others_by_name(
+    view: str, layer: int, make_model: Callable, tmp_path: Path
+) -> None:
+    model = make_model(view=view, selector_layer=layer)
     model.save_pretrained(tmp_path / "model")
     # Saved again by sentence-transformers, the arguments still arrive.
     SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).save(str(tmp_path / "again"))
@@ -160,6 +163,17 @@ def test_sentence_transformers_gives_the_others_by_name(view: str, make_model: C
         sentence_model.encode(SENTENCES, embedding="mean")
     with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
         sentence_model.encode(SENTENCES, rate=20)
+
+
+def test_empty_rationales_are_warned_about(make_model: Callable, caplog: pytest.LogCaptureFixture) -> None:
+    model = make_model(decision_threshold=0.999)
+    inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    type(logging.getLogger(__name__)).warning_once.cache_clear()
+    model.sentence_features(**inputs, embedding="complement")
+    model.sentence_features(**inputs, rate=0.2)
+    assert not caplog.messages
+    model.sentence_features(**inputs)
+    assert "encode(texts, rate=0.5)" in caplog.text
 
 
 def test_sentence_transformers_with_minilm(minilm: HardKumaModel, tmp_path: Path) -> None:
