@@ -33,15 +33,16 @@ SAMPLE = 800
 
 # The equations as first written, step by step towards the default. `recipe` names a file in recipes/.
 PROTOTYPE = {"max_sentences": 1600, "max_steps": 75, "cotraining_epochs": 0}
+CONTRASTIVE = {**PROTOTYPE, "epochs": 4}  # the default recipe passes once over its text, which is less than 75 steps
 LAST = {"model.selector_layer": -1, "model.selector_inputs": ["state", "input"]}
 ROWS: dict[str, dict[str, Any]] = {
     "as-written": {"recipe": "as-written", **PROTOTYPE},
     "as-written, neighbours": {"recipe": "as-written", "batches": "neighbours", **PROTOTYPE},
-    "input, random": {"model.view": "input", "batches": "random", **LAST, **PROTOTYPE},
-    "input, neighbours": {"model.view": "input", **LAST, **PROTOTYPE},
-    "reencode, random": {"batches": "random", **LAST, **PROTOTYPE},
-    "reencode, neighbours": {**LAST, **PROTOTYPE},
-    "reencode, layer 4": {**PROTOTYPE},
+    "input, random": {"model.view": "input", "batches": "random", **LAST, **CONTRASTIVE},
+    "input, neighbours": {"model.view": "input", **LAST, **CONTRASTIVE},
+    "reencode, random": {"batches": "random", **LAST, **CONTRASTIVE},
+    "reencode, neighbours": {**LAST, **CONTRASTIVE},
+    "reencode, layer 4": {**CONTRASTIVE},
     "default": {},
     "default, real text": {"data": REAL},
     "released": {"recipe": "released"},

@@ -26,6 +26,7 @@ from .sentences import split_sentences as split_into_sentences
 FORMATS = ("text", "conll", "conllu", "jsonl", "csv", "tsv", "parquet", "hub")
 _BY_SUFFIX = {
     ".txt": "text",
+    ".md": "text",
     ".text": "text",
     ".raw": "text",
     ".tokens": "text",
