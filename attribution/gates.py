@@ -60,8 +60,8 @@ def _run(encoder: SentenceEncoder, batch: TokenBatch, shapes: list[Tokens] | Non
         rows = [surface_ids(item.text, item.offsets) + [0] * (length - len(item)) for item in shapes]
         ids = torch.tensor(rows, device=batch.ids.device)
     encoder.passes.forward += len(batch.ids)
-    out = encoder.model(batch.ids, batch.mask.long(), batch.types, surface_ids=ids, return_embeddings=False)
-    probs, gates = out.gate_probs, out.gates
+    probs = encoder.model.gate_probabilities(batch.ids, batch.mask.long(), batch.types, surface_ids=ids)
+    gates = (probs > encoder.model.config.decision_threshold).float()
     if probs.ndim == 3:
         probs, gates = 1 - (1 - probs).prod(1), gates.amax(1)
     return probs, gates
