@@ -42,6 +42,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "input, neighbours": {"model.view": "input", **LAST, **CONTRASTIVE},
     "reencode, random": {"batches": "random", **LAST, **CONTRASTIVE},
     "reencode, neighbours": {**LAST, **CONTRASTIVE},
+    "reencode, neighbours, real text": {"data": REAL, **LAST, **CONTRASTIVE},
     "reencode, layer 4": {**CONTRASTIVE},
     "default": {},
     "default, real text": {"data": REAL},
