@@ -37,6 +37,7 @@ TRAVELLING_FILES = (
     "encoders_hardkuma.py",
     "inputs_hardkuma.py",
     "features_hardkuma.py",
+    "views_hardkuma.py",
     "objective_hardkuma.py",
     "checkpoint_hardkuma.py",
     "pretrained_hardkuma.py",

@@ -21,7 +21,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput, logging
 
-from .attention_hardkuma import AttentionTap, run_encoder
 from .checkpoint_hardkuma import HUB_ID
 from .configuration_hardkuma import HardKumaConfig
 from .depth_hardkuma import lower_layers
@@ -35,20 +34,18 @@ from .encoders_hardkuma import (
 )
 from .features_hardkuma import read_features
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
-from .inputs_hardkuma import TokenBatch, attendable, content_mask, prepare, tracing
+from .inputs_hardkuma import TokenBatch, content_mask, prepare, tracing
 from .losses_hardkuma import world_size
 from .objective_hardkuma import Rows, objective
 from .pairs_hardkuma import explain_pair
-from .pooling_hardkuma import frequency_filter, normalize, pool
+from .pooling_hardkuma import pool
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import SurfaceStatistics
+from .views_hardkuma import both_sides, finish, reencode, through
 from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)
 
-# A removed token's g in the attention of `reencode` while training. Attention logits of sharp encoders differ by 20 and
-# more, so it must be small for the token to vanish; the gradient a / g of the weight a that is left stays of ordinary size.
-GATE_FLOOR = 1e-15
 EMBEDDINGS = ("rationale", "complement", "anchor")
 
 
@@ -218,11 +215,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
             gate, probs = self._probabilities(batch, features)
             content = batch.content[:, None]
             gates = self._gates(gate, probs, noise, content, rate) * content
-            anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
-            self._check_finite(anchor)
+            anchor = self._anchor(batch, states)
             rationale = complement = losses = loss = None
             if return_embeddings or return_loss or return_rows:
-                near, rationale, complement = self._view(batch, states, features["input"], gates, anchor)
+                near, rationale, complement = both_sides(self, batch, states, features["input"], gates, anchor)
             if return_loss or return_rows:
                 log_odds = gate.selection_log_odds(self.config.gate_threshold)
                 rows = Rows(batch.content, gates, probs, log_odds, near, rationale, complement)
@@ -274,9 +270,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """
         batch = prepare(self.config, input_ids, attention_mask, None, None, None)
         states, features = self._encode(batch, None)
-        anchor = self._finish(pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
-        self._check_finite(anchor)
-        return {"states": batch.restore(states, dim=1), "anchor": anchor}, features
+        return {"states": batch.restore(states, dim=1), "anchor": self._anchor(batch, states)}, features
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -291,7 +285,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         if batch.back is not None:
             raise ValueError("encode_subsets needs inputs that are padded on the right.")
         content = batch.content[:, None].float()
-        return self._reencode(batch, batch.mask[:, None] * (1 - content) + content * kept)
+        return reencode(self, batch, batch.mask[:, None] * (1 - content) + content * kept)
 
     def losses_of(self, rows: Rows) -> tuple[Tensor, dict[str, Tensor]]:
         """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share."""
@@ -355,7 +349,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
                     "encode(texts, rate=0.5) selects tokens in every sentence."
                 )
             chosen = gates if embedding == "rationale" else 1 - gates
-            return {"embedding": self._through(batch, states, features["input"], chosen).flatten(1)}
+            return {"embedding": through(self, batch, states, features["input"], chosen).flatten(1)}
 
     @torch.no_grad()
     def adapt_surface(self, batches: Any) -> Tensor:
@@ -387,6 +381,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         log_odds = statistics.log_odds(self.config.surface_shrinkage).to(self.device)
         self.gate_head.surface_log_odds.copy_(log_odds)
         return log_odds
+
+    def _anchor(self, batch: TokenBatch, states: Tensor) -> Tensor:
+        """Pool(H, m), the encoder's own sentence embedding: (batch, dim)."""
+        anchor = finish(self, pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
+        self._check_finite(anchor)
+        return anchor
 
     def _check_finite(self, anchor: Tensor) -> None:
         if tracing() or bool(torch.isfinite(anchor).all()):
@@ -428,56 +428,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
         elif noise.shape != probs.shape:
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
         return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold)
-
-    # ---- the three views --------------------------------------------------------------------------------------------
-
-    def _finish(self, vectors: Tensor, project: bool = True) -> Tensor:
-        for projection in self.projections if project else ():
-            vectors = projection(vectors)
-        config = self.config
-        vectors = frequency_filter(vectors, config.frequency_filter, config.frequency_low, config.frequency_high)
-        return normalize(vectors) if config.normalize else vectors
-
-    def _view(
-        self, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The anchor to compare with, (batch, dim), and rationale and complement, (batch, K, dim)."""
-        count, sides = gates.shape[1], [gates, 1 - gates]
-        if self.config.view != "input":
-            vectors = self._through(batch, states, embeddings, torch.cat(sides, dim=1))
-            return anchor, vectors[:, :count], vectors[:, count:]
-        # Input embeddings live in a space of their own, so the anchor is pooled from them too.
-        vectors = self._through(batch, states, embeddings, torch.cat([torch.ones_like(gates[:, :1]), *sides], dim=1))
-        return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
-
-    def _through(self, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor) -> Tensor:
-        """The sentences through gates (batch, sets, length), or through 1 - gates: (batch, sets, dim)."""
-        modes = self.config.pooling_modes
-        mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
-        if self.config.view == "hidden":
-            # As written: special tokens have g = 0, so they are part of the complement.
-            return self._finish(pool(states, mask * gates, modes))
-        if self.config.view == "input":
-            centred = embeddings.float() - self.gate_head.input_center.float()
-            return self._finish(pool(centred, content * gates, modes), project=False)
-        # reencode: special tokens always stay, as they would around a shorter sentence.
-        return self._reencode(batch, mask * (1 - content) + content * gates)
-
-    def _reencode(self, batch: TokenBatch, kept: Tensor) -> Tensor:
-        """Run the encoder on gated inputs. kept: (batch, sets, length) in [0, 1] -> (batch, sets, dim)."""
-        sets = kept.shape[1]
-        rows = kept.flatten(0, 1)
-        ids = batch.input_ids.repeat_interleave(sets, 0)
-        types = None if batch.token_type_ids is None else batch.token_type_ids.repeat_interleave(sets, 0)
-        if self.training:
-            tap = AttentionTap(key_bias=torch.log(rows * (1 - GATE_FLOOR) + GATE_FLOOR))
-            mask = attendable(batch.mask).repeat_interleave(sets, 0)
-        else:
-            tap, mask = None, attendable(rows > 0)  # hard gates: the removed tokens are simply not there
-        with torch.autocast(device_type=ids.device.type, enabled=batch.autocast):
-            states = run_encoder(self.encoder, ids, mask, types, tap).last_hidden_state
-        vectors = pool(states, rows[:, None], self.config.pooling_modes)
-        return self._finish(vectors[:, 0].unflatten(0, (-1, sets)))
 
     # ---- outputs ----------------------------------------------------------------------------------------------------
 
