@@ -63,7 +63,7 @@ def test_holds_the_rate(store: StateStore, rate: float) -> None:
     total, number = 0.0, 0
     for start in range(0, 400, 50):
         batch = store.fetch(np.arange(start, start + 50))
-        probs = model(**batch, return_embeddings=False).gate_probs
+        probs = model(**batch, return_embeddings=False).gate_probs.detach()
         total, number = total + float(probs.sum()), number + int((probs > 0).sum())
     assert total / number == pytest.approx(rate, rel=0.2)
 
