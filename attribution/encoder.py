@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from ..encoders_hardkuma import (
 from ..inputs_hardkuma import attendable
 from ..modeling_hardkuma import HardKumaModel
 from ..pooling_hardkuma import normalize, pool
+from ..views_hardkuma import finish
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
@@ -125,7 +127,7 @@ class SentenceEncoder:
             model.encoder,
             model.tokenizer,
             pooling_modes=config.pooling_modes,
-            finish=model._finish,
+            finish=partial(finish, model),
             special_ids=config.special_token_ids,
             max_length=_max_length(config.max_seq_length, model.tokenizer, config.encoder_config),
             model=model.eval(),
