@@ -6,7 +6,6 @@ import doctest
 import importlib
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -137,11 +136,14 @@ def test_wrong_usage_exits_two(words: list[str], complaint: str, capsys: pytest.
     assert "usage: hardkuma" in shown and complaint in shown
 
 
-def test_colours_where_they_are_wanted(folder: Path) -> None:
+def test_colours_where_they_are_wanted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def shown(**settings: str) -> str:
-        environment = {**os.environ, "NO_COLOR": "", "FORCE_COLOR": "", **settings}
-        words = [sys.executable, "-m", "hardkuma", "gates", "--model", str(folder), "--rate", "1", "marie\x07 moved"]
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+        for name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.setenv(name, settings.get(name, ""))
+        assert main(["gates", "--model", str(folder), "--rate", "1", "marie\x07 moved"]) == 0
+        return capsys.readouterr().out
 
     assert "\033[" not in shown() and "[marie]" in shown(NO_COLOR="1", FORCE_COLOR="1")
     forced = shown(FORCE_COLOR="1")
