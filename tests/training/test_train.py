@@ -217,7 +217,7 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str], status: in
 
 def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'epochs'" in failing([*arguments(), "--epoch", "3"], capsys, status=2)
-    assert "did you mean 'temperature'" in failing([*arguments(), "--model.temprature", "3"], capsys, status=2)
+    assert "did you mean 'temperature'" in failing([*arguments(), "--model.temprature", "3"], capsys)
     assert "smaller batch_size" in failing(arguments(batch_size=390), capsys)
     same = tmp_path / "same.txt"
     same.write_text("the museum in paris opened\n" * 50)
