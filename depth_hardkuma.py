@@ -11,6 +11,15 @@ from transformers import PreTrainedModel
 from .attention_hardkuma import run_encoder
 
 
+def layers_below(layer: int, number: int) -> int:
+    """How many of `number` layers run until `hidden_states[layer]` is there; the first state is the embeddings'.
+
+    >>> layers_below(4, 6), layers_below(-1, 6), layers_below(-2, 6)
+    (4, 6, 5)
+    """
+    return layer if layer >= 0 else number + 1 + layer
+
+
 def lower_layers(encoder: PreTrainedModel, layer: int) -> PreTrainedModel | None:
     """The encoder with its first layers alone, sharing every weight: its last state is `hidden_states[layer]` of the whole.
 
@@ -25,7 +34,7 @@ def lower_layers(encoder: PreTrainedModel, layer: int) -> PreTrainedModel | None
     True
     """
     number = encoder.config.num_hidden_layers
-    depth = layer if layer >= 0 else number + 1 + layer
+    depth = layers_below(layer, number)
     lists = [
         name for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList) and len(module) == number
     ]

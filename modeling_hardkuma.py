@@ -6,7 +6,8 @@
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-The distribution and the selector are in gates_hardkuma.py, the terms of the loss in losses_hardkuma.py.
+The distribution and the selector are in gates_hardkuma.py, what the selector reads in features_hardkuma.py, the views in
+views_hardkuma.py, the terms of the loss in losses_hardkuma.py.
 """
 
 from __future__ import annotations

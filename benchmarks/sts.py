@@ -46,6 +46,16 @@ def interval(found: np.ndarray, scores: np.ndarray, samples: int = 500) -> tuple
     return tuple(np.quantile([spearmanr(found[row], scores[row]).statistic for row in rows], [0.025, 0.975]))
 
 
+def share_without(model: HardKumaModel, texts: list[str]) -> float:
+    """How many of the sentences have no token above the model's threshold: their rationales are all the same."""
+    empty = 0
+    for first in range(0, len(texts), 64):
+        inputs = model.tokenizer(texts[first : first + 64], padding=True, truncation=True, return_tensors="pt")
+        chosen = model.gate_probabilities(**inputs) > model.config.decision_threshold
+        empty += int((~chosen.flatten(1).any(-1)).sum())
+    return empty / len(texts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="an STS-B file, such as sts-test.csv")
@@ -61,6 +71,8 @@ def main() -> None:
         model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
 
         print(f"{len(scores)} pairs of {arguments.data.name}; view {gates.config.view}")
+        empty = share_without(gates, list(dict.fromkeys([*first, *second])))
+        print(f"{empty:.0%} of the sentences have no token above the model's threshold")
         print("| embedding | rate | Spearman | 95% interval |\n|---|---|---|---|")
         settings = [("anchor", None), ("rationale", None), ("complement", None)]
         settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]

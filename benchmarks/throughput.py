@@ -1,11 +1,13 @@
 """`hardkuma gates` beside SentenceTransformer.encode: same sentences, same encoder, same threads, one run.
 
-    python benchmarks/throughput.py                              100,000 sentences; half an hour on two cores
+    python benchmarks/throughput.py                              100,000 sentences
+    python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1; half an hour on two cores
     python benchmarks/throughput.py --sentences 2000             a quick look
     python benchmarks/throughput.py --file my.txt --threads 4
 
 1. Speed, in one process: blocks of sentences go in turn through `encode` and through all that `hardkuma gates` does with
-   them (tokens, gates, words, spans, JSON lines, a file that is synced). The ratio is taken over all blocks.
+   them (tokens, gates, words, spans, JSON lines, a file that is synced). The ratio is taken over all blocks. Where the
+   selector reads an inner layer, gates run the encoder up to it; `encode` needs all layers.
 2. Whole commands, as a user starts them: wall time and peak memory with a tenth of the sentences and with all of them.
    Beside it a script that reads the same file, encodes it at once and saves the embeddings.
 3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte.

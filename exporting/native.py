@@ -21,6 +21,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from ..checkpoint_hardkuma import staged, write_tokenizer
 from ..corpora.tokens import token_batches
+from ..depth_hardkuma import layers_below
 from ..inputs_hardkuma import content_mask
 from .agreement import Agreement, agreement
 from .cards import native_card
@@ -111,7 +112,7 @@ def stock_classifier(model: Any) -> PreTrainedModel:
 def _cut(config: Any, layer: int) -> None:
     """Leave out the layers above `layer` (-1: none), as `hidden_states` counts them; 0 would leave nothing to run."""
     number = config.num_hidden_layers
-    depth = layer if layer >= 0 else number + 1 + layer
+    depth = layers_below(layer, number)
     if not 0 < depth < number:
         return
     if isinstance(getattr(config, "layer_types", None), list):

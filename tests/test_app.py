@@ -29,7 +29,9 @@ from hardkuma.app import (
     MAX_CHARACTERS_COMPARED,
     PAIRS,
     Demo,
+    as_fraction,
     build_app,
+    check_compared,
     launch_options,
     show_record,
 )
@@ -376,3 +378,9 @@ def test_a_space_is_complete(own: bool, make_model: Callable, tmp_path: Path) ->
         said = log.read()
     assert page and '"title":"HardKuma"' in page, said
     assert said.startswith(str(tmp_path / "space" / "hardkuma")) and f"http://127.0.0.1:{port}" in said
+
+
+def test_texts_that_are_compared_have_few_words_and_whole_characters() -> None:
+    with pytest.raises(ValueError, match="The text has 151 words; at most 150"):
+        check_compared("the " * 151)
+    assert check_compared("half \ud83d") == "half \ufffd" and as_fraction(float("nan")) == 0.05

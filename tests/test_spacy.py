@@ -140,3 +140,22 @@ def test_an_installed_package_is_found_without_an_import(folder: Path, tmp_path:
     command = [sys.executable, "-c", code, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0 and done.stdout.strip().startswith("['"), done.stderr[-2000:]
+
+
+def test_bad_settings_are_refused_when_the_pipe_is_added(folder: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
+        pipeline_with(folder, batch_size=0)
+    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 5"):
+        pipeline_with(folder, selector=5)
+
+
+def test_an_extension_of_somebody_else(folder: Path) -> None:
+    nlp = pipeline_with(folder)
+    kept = spacy.tokens.Token.remove_extension("gate")
+    try:
+        assert nlp("marie moved")[0]._.gate > 0, "registered again"
+        spacy.tokens.Token.set_extension("gate", getter=lambda token: 0.1, force=True)
+        with pytest.raises(ValueError, match=r"Token\._\.gate is an extension with a getter"):
+            nlp("marie moved")
+    finally:
+        spacy.tokens.Token.set_extension("gate", default=kept[0], force=True)

@@ -37,7 +37,7 @@ def check(model: object, file: Path, outputs: list[str]) -> None:
                 assert np.abs(values - expected[name].numpy()).max() < 1e-4, name
 
 
-@pytest.mark.parametrize("family", ["bert", "mpnet", "distilbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
 def test_equals_the_model_at_other_shapes(family: str, make_model: Callable, tmp_path: Path) -> None:
     model = make_model(family, view="reencode")
     model.gate_head.surface_log_odds.normal_()
