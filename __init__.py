@@ -20,7 +20,7 @@ _EXPORTS = {
     "TokenGatesPipeline": "pipeline_hardkuma",
     "explain_pair": "pairs_hardkuma",
     "gate_records": "words_hardkuma",
-    "load_released": "released",
+    "load_released": "common.models",
     "score_texts": "words_hardkuma",
     "surface_batch": "surface_hardkuma",
     "surface_ids": "surface_hardkuma",

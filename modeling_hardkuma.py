@@ -7,7 +7,7 @@
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
 The distribution and the selector are in gates_hardkuma.py, what the selector reads in features_hardkuma.py, the views in
-views_hardkuma.py, the terms of the loss in losses_hardkuma.py.
+pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput, logging
 
-from .checkpoint_hardkuma import HUB_ID
 from .configuration_hardkuma import HardKumaConfig
-from .depth_hardkuma import lower_layers
 from .encoders_hardkuma import (
     EncoderParts,
     Projection,
@@ -33,16 +31,15 @@ from .encoders_hardkuma import (
     load_encoder,
     special_token_ids,
 )
-from .features_hardkuma import read_features
+from .features_hardkuma import lower_layers, read_features
+from .folder_hardkuma import HUB_ID
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
 from .inputs_hardkuma import TokenBatch, content_mask, prepare, tracing
-from .losses_hardkuma import world_size
-from .objective_hardkuma import Rows, objective
+from .losses_hardkuma import Rows, objective, world_size
 from .pairs_hardkuma import explain_pair
-from .pooling_hardkuma import pool
+from .pooling_hardkuma import both_sides, finish, pool, reencode, through
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import SurfaceStatistics
-from .views_hardkuma import both_sides, finish, reencode, through
 from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .alignment_hardkuma import Span
+from .surface_hardkuma import Span
 from .words_hardkuma import check_selection, encodable, score_texts
 
 RANDOM_DRAWS = 10

@@ -14,7 +14,9 @@ from transformers import initialization as init
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api
 
-from .checkpoint_hardkuma import (
+from .configuration_hardkuma import HardKumaConfig
+from .encoders_hardkuma import Projection, fingerprint, load_encoder, load_tokenizer
+from .folder_hardkuma import (
     HUB_ID,
     staged,
     write_card,
@@ -22,8 +24,6 @@ from .checkpoint_hardkuma import (
     write_sentence_transformers,
     write_tokenizer,
 )
-from .configuration_hardkuma import HardKumaConfig
-from .encoders_hardkuma import Projection, fingerprint, load_encoder, load_tokenizer
 from .gates_hardkuma import GateHead, Selector
 
 

@@ -19,8 +19,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
+from .common.models import load_released
 from .modeling_hardkuma import HardKumaModel
-from .released import load_released
 from .words_hardkuma import Record, check_count, check_selection, check_selector, gate_records
 
 SPANS_KEY = "hardkuma"

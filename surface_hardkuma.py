@@ -10,12 +10,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 
 import torch
 from torch import Tensor
 
-from .alignment_hardkuma import WordIndex
+Span = tuple[int, int]
 
 SURFACE_CLASSES = (
     "unknown",  # 0: special tokens, padding, or no information; never shifts a gate
@@ -78,7 +78,7 @@ def _word_pattern() -> re.Pattern[str]:
 _WORD = _word_pattern()
 
 
-def find_words(text: str) -> list[tuple[int, int]]:
+def find_words(text: str) -> list[Span]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
     A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word; so is a final 's, and
@@ -134,7 +134,7 @@ def word_class(word: str, at_start: bool = False) -> int:
     return _ID["single_capital"] if len(letters) == 1 else _ID["initial_inside"]
 
 
-def word_classes(text: str, words: Iterable[tuple[int, int]]) -> list[int]:
+def word_classes(text: str, words: Iterable[Span]) -> list[int]:
     """Class of each word of a text.
 
     >>> [SURFACE_CLASSES[kind] for kind in word_classes("Go to Paris", [(0, 2), (3, 5), (6, 11)])]
@@ -151,6 +151,62 @@ def word_classes(text: str, words: Iterable[tuple[int, int]]) -> list[int]:
     return kinds
 
 
+class WordIndex:
+    """The words of several texts in one sorted list, so that tokens of any of them are found by binary search.
+
+    Attributes:
+        firsts: for each text the number of its first word; one entry more than there are texts.
+        size: the number of words of all texts.
+
+    >>> index = WordIndex([[(0, 5), (6, 11)], [(0, 2)]], [12, 2])
+    >>> index.firsts, index.size
+    ([0, 2, 3], 3)
+    """
+
+    def __init__(self, words: Sequence[Sequence[Span]], lengths: Sequence[int]):
+        self.firsts = [0, *accumulate(len(row) for row in words)]
+        self.size = self.firsts[-1]
+        # One line of characters on which the texts follow each other.
+        bases = [0, *accumulate(lengths)]
+        self._bases = torch.tensor(bases[:-1])
+        spans = torch.tensor(list(chain.from_iterable(words)), dtype=torch.long).reshape(-1, 2)
+        shift = self._bases.repeat_interleave(torch.tensor([len(row) for row in words], dtype=torch.long))[:, None]
+        self._starts, self._ends = (spans + shift).T.contiguous()
+
+    def touched(self, owners: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """The first word that each token touches, and how many it touches; both (batch, length).
+
+        Args:
+            owners: (batch,) the text of each row.
+            starts, ends: (batch, length) character offsets of the tokens; an empty token touches nothing.
+
+        >>> index = WordIndex([[(0, 5), (6, 11)], [(0, 2)]], [12, 2])
+        >>> index.touched(torch.tensor([0]), torch.tensor([[0, 0, 5, 11]]), torch.tensor([[0, 5, 11, 12]]))[1]
+        tensor([[0, 1, 1, 0]])
+        """
+        base = self._bases[owners][:, None]
+        first = torch.searchsorted(self._ends, starts + base, right=True)
+        past = torch.searchsorted(self._starts, ends + base)
+        return first, torch.where(ends > starts, past - first, 0).clamp_min(0)
+
+
+def check_words(text: str, words: Sequence[Span]) -> None:
+    """Words must be sorted, not empty, not overlapping and inside of their text.
+
+    >>> check_words("Marie moved", [(0, 5), (4, 11)])
+    Traceback (most recent call last):
+    ValueError: word (4, 11) of a text of 11 characters is empty, outside of it, or before the end of the word before (5).
+    """
+    before = 0
+    for start, end in words:
+        if not before <= start < end <= len(text):
+            raise ValueError(
+                f"word {(start, end)} of a text of {len(text)} characters is empty, outside of it, or before the end of "
+                f"the word before ({before})."
+            )
+        before = end
+
+
 class SurfaceIndex:
     """Words of several texts with their classes, made once, for any number of windows over these texts.
 
@@ -160,7 +216,7 @@ class SurfaceIndex:
     tensor([[0, 4, 5, 5, 1]])
     """
 
-    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]]):
+    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[Span]]):
         self.texts = texts
         self.index = WordIndex(words, [len(text) for text in texts])
         kinds = [kind for text, row in zip(texts, words, strict=True) for kind in word_classes(text, row)]
@@ -201,7 +257,7 @@ def surface_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequen
     return index.ids(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1])
 
 
-def surface_ids(text: str, offsets: Iterable[tuple[int, int]]) -> list[int]:
+def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
     """`surface_batch` for one text.
 
     >>> surface_ids("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .alignment_hardkuma import Span, WordIndex, check_words
-from .surface_hardkuma import SurfaceIndex, find_words
+from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words
 
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64

@@ -27,8 +27,7 @@ from ..encoders_hardkuma import (
 )
 from ..inputs_hardkuma import attendable
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import normalize, pool
-from ..views_hardkuma import finish
+from ..pooling_hardkuma import finish, normalize, pool
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, TokenBatch, score_tokens
-from .needs import require
 from .words import Span, WordScores, check_choice
 
 BASELINES = ("pad", "mask", "unk")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..common.packages import require
 from .counts import fold
 from .encoder import SentenceEncoder, tracker
-from .needs import require
 from .words import Span, WordScores, fill_missing, text_words
 
 

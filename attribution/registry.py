@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.packages import available
 from .encoder import SentenceEncoder
-from .needs import available
 from .words import Span, WordScores
 
 

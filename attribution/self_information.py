@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..common.packages import require
 from .counts import WordCounts, score_words
 from .encoder import SentenceEncoder
-from .needs import require
 from .words import Span, WordScores, check_choice
 
 RAREST = 1e-9  # wordfreq knows words down to about one in a hundred million

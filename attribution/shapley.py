@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens, tracker
-from .needs import require
 from .words import Span, WordScores, check_choice, fill_missing, text_words, tokens_of_words
 from .words import aggregate as to_words
 

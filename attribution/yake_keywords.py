@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..common.packages import require
 from .counts import fold
 from .encoder import SentenceEncoder, tracker
-from .needs import require
 from .words import Span, WordScores, text_words
 
 NO_CANDIDATE = -10.0  # below the -log of any score that YAKE gives

@@ -15,9 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hardkuma.train import Trainer
 from hardkuma.training.criterion import selection_quality
 from hardkuma.training.recipe import load_recipe
+from hardkuma.training.trainer import Trainer
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 TOLERANCE = 0.2

@@ -20,11 +20,11 @@ from typing import Any
 
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.attribution.registry import find_method
+from hardkuma.common.files import write_atomically
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
-from hardkuma.training.report import write_atomically
 
 OUTPUT = Path("runs/experiments")
 CORPORA = {"WNUT17 dev": "wnut17/dev.conll", "WNUT17 test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
@@ -91,7 +91,7 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
 
 def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     """Train and measure one row with one seed, unless it is done."""
-    from hardkuma.train import Trainer
+    from hardkuma.training.trainer import Trainer
 
     folder = OUTPUT / f"{row.replace(', ', '-').replace(' ', '_')}-{seed}"
     result = folder / "result.json"

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hardkuma.training.checkpoints import checkpoints
+from hardkuma.training.resuming import checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -33,9 +33,9 @@ import torch
 from tqdm import tqdm
 
 from hardkuma.commands.gates import CHUNK_TEXTS
-from hardkuma.commands.models import load_model
 from hardkuma.commands.parts import Parts
 from hardkuma.commands.writers import make_format
+from hardkuma.common.models import load_model
 from hardkuma.corpora import bundled_texts
 from hardkuma.corpora.rows import count_rows, read_rows
 from hardkuma.encoders_hardkuma import EMBEDDED_NAMES, resolve_encoder

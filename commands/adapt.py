@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from .models import add_model_argument, load_model
+from .options import add_model_argument
 
 SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
 EXAMPLES = """\
@@ -40,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Estimate, save and show; 0 when done."""
     from tqdm import tqdm
 
+    from ..common.models import load_model
+    from ..common.showcase import name_sources
     from ..corpora.readers import choose_format, read_texts
     from ..corpora.tokens import token_batches
-    from ..exporting.cards import source_name
     from ..surface_hardkuma import SURFACE_CLASSES
 
     for name in arguments.data:  # complain before a long pass
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
-        f"estimated on {counted:,} texts of {source_name(arguments.data)}, without labels, by `hardkuma adapt`."
+        f"estimated on {counted:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."
     )
     model.save_pretrained(arguments.output, card={"training": training})
     print(f"Saved {arguments.output}. Log-odds of the word shapes, from {counted:,} texts:\n")

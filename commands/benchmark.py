@@ -1,14 +1,102 @@
-"""`hardkuma benchmark`: hands its words on to evaluation/command.py."""
+"""`hardkuma benchmark`: the gates beside every method that one would use instead, on labelled corpora."""
 
 from __future__ import annotations
 
+import argparse
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the benchmark."""
-    from ..evaluation.command import main as run
+def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the benchmark's arguments to a parser of any command.
 
-    return run(words)
+    >>> add_arguments(argparse.ArgumentParser()).parse_args(["--data", "corpora"]).sample
+    800
+    """
+    from ..attribution.registry import METHODS
+    from ..evaluation.faithfulness import REMOVALS
+
+    parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
+    parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
+    parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=_MODEL_HELP)
+    parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
+    parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
+    parser.add_argument("--sample", type=int, default=800, help="sentences per corpus (default: %(default)s)")
+    parser.add_argument(
+        "--expensive-sample", type=int, default=100, help="for methods of many passes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--faithfulness-sample", type=int, default=50, help="for sufficiency and comprehensiveness (default: %(default)s)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of random methods (default: 0 1 2)")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="draws for the intervals (default: %(default)s)")
+    parser.add_argument("--removal", choices=REMOVALS, default="mask", help="how words are removed (default: %(default)s)")
+    parser.add_argument(
+        "--card",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="Markdown files or model folders to write the table to",
+    )
+    parser.add_argument("--again", action="store_true", help="run everything again, even what is done")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+_MODEL_HELP = "HardKuma checkpoint; repeat it for seeds of one recipe, or name recipes to compare them"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark from the command line; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    description = "Every method on the same sentences: JSON, Markdown and an HTML report."
+    options = add_arguments(argparse.ArgumentParser(prog="hardkuma benchmark", description=description)).parse_args(given)
+    return run(options, shlex.join(["hardkuma", "benchmark", *given]))
+
+
+def run(options: argparse.Namespace, command: str) -> int:
+    """Run the benchmark with parsed arguments."""
+    from ..evaluation.benchmark import run_benchmark
+    from ..evaluation.table import card_table, write_table
+
+    benchmark = run_benchmark(
+        options.data if len(options.data) > 1 else options.data[0],
+        options.methods,
+        options.sample,
+        options.seeds,
+        options.output,
+        encoder=options.encoder,
+        models=named_models(options.model),
+        corpora=options.corpora,
+        resume=not options.again,
+        progress=not options.quiet,
+        command=command,
+        expensive_sample=options.expensive_sample,
+        faithfulness_sample=options.faithfulness_sample,
+        bootstrap=options.bootstrap,
+        removal=options.removal,
+    )
+    for path in options.card:
+        write_table(path, card_table(benchmark.results, command))
+    print(Path(benchmark.table).read_text(encoding="utf-8"))
+    print(f"{benchmark.table}\n{benchmark.report}")
+    return 0
+
+
+def named_models(given: Sequence[str]) -> dict[str, list[str]]:
+    """Checkpoints by recipe name; without a name they belong to one recipe.
+
+    >>> named_models(["a=runs/a", "runs/x", "a=runs/b"])
+    {'a': ['runs/a', 'runs/b'], '': ['runs/x']}
+    """
+    groups: dict[str, list[str]] = {}
+    for item in given:
+        name, _, path = item.rpartition("=") if not Path(item).exists() else ("", "", item)
+        groups.setdefault(name, []).append(path)
+    return groups

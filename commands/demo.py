@@ -1,4 +1,4 @@
-"""`hardkuma demo`: hands its words on to app.py, the Space, on this machine."""
+"""`hardkuma demo`: hands its words on to demo/page.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUMMARY = "start the demonstration page on this machine"
 def main(words: Sequence[str]) -> int:
     """Serve until Ctrl-C."""
     try:
-        from ..app import main as run
+        from ..demo.page import main as run
 
         return run(list(words))
     except ModuleNotFoundError as error:

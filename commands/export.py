@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .models import load_model
-
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
 examples:
@@ -51,8 +49,9 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what was measured; 0 when done."""
+    from ..common.models import load_model
+    from ..common.showcase import name_sources
     from ..corpora import bundled_texts, read_texts
-    from ..exporting.cards import source_name
 
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, column=arguments.field) for name in arguments.data)
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         texts = bundled_texts(arguments.sentences)
     model = load_model(arguments.model, "cpu")
-    source = source_name(arguments.data)
+    source = name_sources(arguments.data)
     if arguments.kind == "native":
         from ..exporting.native import export_native
 

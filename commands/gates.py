@@ -13,8 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .models import add_model_argument, load_model
-from .terminal import safe, use_colour
+from ..rendering.terminal import safe, use_colour
+from .options import add_model_argument
 
 SUMMARY = "show which words of texts are selected"
 EXAMPLES = """\
@@ -150,6 +150,7 @@ def _records(model: Any, chunk: Sequence[str], arguments: argparse.Namespace) ->
 
 
 def _to_stream(arguments: argparse.Namespace, format: str) -> int:
+    from ..common.models import load_model
     from .writers import Lines
 
     if _processes() > 1:
@@ -209,6 +210,7 @@ def _join_crew(device: str | None) -> _Crew:
 
 
 def _to_file(arguments: argparse.Namespace, format: str) -> int:
+    from ..common.models import load_model
     from .parts import Parts
     from .writers import make_format
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .models import add_model_argument, load_model
-from .terminal import paint, safe, use_colour
+from ..rendering.terminal import paint, safe, use_colour
+from .options import add_model_argument
 
 SUMMARY = "show which words make two texts similar"
 EXAMPLES = """\
@@ -43,6 +43,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print; 0 when done."""
+    from ..common.models import load_model
     from ..pairs_hardkuma import explain_pair
     from ..words_hardkuma import encodable
 
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(pair, ensure_ascii=False))
     elif arguments.format == "html":
-        from ..rendering import page_foot, page_head, render_pair
+        from ..rendering.html import page_foot, page_head, render_pair
 
         print(page_head("What makes two texts similar") + render_pair(pair) + page_foot(), end="")
     else:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..rendering import page_foot, page_head, render_record
-from .terminal import paint
+from ..rendering.html import page_foot, page_head, render_record
+from ..rendering.terminal import paint
 
 FORMATS = ("text", "jsonl", "parquet", "html")
 _BY_SUFFIX = {".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".html": "html", ".htm": "html"}

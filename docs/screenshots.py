@@ -18,7 +18,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from hardkuma import load_released
-from hardkuma.app import EXAMPLES, build_app, launch_options
+from hardkuma.demo.page import EXAMPLES, build_app, launch_options
 from hardkuma.rendering import render_page
 from hardkuma.words_hardkuma import gate_records
 

@@ -2,7 +2,7 @@
 
     hardkuma benchmark --data DIR --model CHECKPOINT --output runs/benchmark
 
-or `python -m hardkuma.evaluation.benchmark --data DIR`. It can be stopped and started again: a method that is done with
+It can be stopped and started again: a method that is done with
 the same settings is not run twice.
 """
 
@@ -21,13 +21,15 @@ from .. import __version__
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, Method, find_method
 from ..attribution.words import WordScores
+from ..common.files import write_atomically
+from ..common.versions import versions
 from ..encoders_hardkuma import fingerprint
 from ._conll import TaggedSentence
 from .data import Corpus, find_corpora, labels_of, slug, texts_of
 from .faithfulness import RATES
 from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
 from .ranking import Ranking
-from .results import MethodResult, as_json, load_result, result_path, save_result, versions, write_whole
+from .results import MethodResult, as_json, load_result, result_path, save_result
 from .table import markdown_report
 
 logger = logging.get_logger(__name__)
@@ -149,7 +151,7 @@ def run_benchmark(
                 bar.update(1)
     shown = {corpus.name: _example_sentences(corpus, config) for corpus in found}
     benchmark = Benchmark(results, folder, notes)
-    write_whole(benchmark.table, markdown_report(results, command, notes))
+    write_atomically(benchmark.table, markdown_report(results, command, notes))
     from .report import write_report
 
     write_report(benchmark.report, results, shown, command, notes)
@@ -350,11 +352,3 @@ def _example_scores(
 ) -> list[dict[str, Any]]:
     places = [i for i in _example_places(corpus, config) if i < len(sentences)]
     return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in places]
-
-
-if __name__ == "__main__":
-    import sys
-
-    from .command import main
-
-    sys.exit(main())

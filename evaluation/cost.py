@@ -16,8 +16,9 @@ from pathlib import Path
 
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, Method, find_method
+from ..common.files import write_atomically
+from ..common.versions import versions
 from .plots import line_plot, style_of
-from .results import versions, write_whole
 from .table import milliseconds
 
 LENGTHS = (8, 16, 32, 64, 128, 256)
@@ -198,9 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     folder, table = Path(options.output), cost_table(rows)
     values = {"versions": versions(), "rows": [asdict(row) for row in rows]}
-    write_whole(folder / "cost.json", json.dumps(values, indent=1))
-    write_whole(folder / "cost.md", table)
-    write_whole(folder / "cost.svg", cost_plot(rows))
+    write_atomically(folder / "cost.json", json.dumps(values, indent=1))
+    write_atomically(folder / "cost.md", table)
+    write_atomically(folder / "cost.svg", cost_plot(rows))
     print(table)
     return 0
 

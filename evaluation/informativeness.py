@@ -21,12 +21,14 @@ import numpy as np
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, find_method
 from ..attribution.words import WordScores
+from ..common.files import write_atomically
+from ..common.versions import versions
 from ..encoders_hardkuma import fingerprint
 from ._conll import TaggedSentence, read_tagged
 from .bootstrap import Interval, bootstrap
 from .data import Corpus, find_corpora, texts_of
 from .plots import bar_plot
-from .results import as_json, versions, write_whole
+from .results import as_json
 from .stability import spearman
 
 WEIGHTS = ("gates", "integrated_gradients", "shap", "norm")
@@ -214,11 +216,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     folder, table = Path(options.output), correlation_table(rows)
     values = [{**asdict(row), "pooled": as_json(row.pooled), "within": _or_none(row.within)} for row in rows]
-    write_whole(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
-    write_whole(folder / "informativeness.md", table)
+    write_atomically(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
+    write_atomically(folder / "informativeness.md", table)
     for corpus in [*corpora, *tagged]:
         for kind in INFORMATION:
-            write_whole(folder / f"{corpus.name}-{kind}.svg", correlation_plot(rows, corpus.name, kind))
+            write_atomically(folder / f"{corpus.name}-{kind}.svg", correlation_plot(rows, corpus.name, kind))
     print(table)
     return 0
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from ..attribution.encoder import SentenceEncoder
-from ..attribution.needs import require
 from ..attribution.words import WordScores, text_words
+from ..common.packages import require
 from . import geometry
 from .faithfulness import RATES, faithfulness
 from .ranking import Ranking, f1_from_counts, f1_of_selection, top_words

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..attribution.needs import require
+from ..common.packages import require
 
 # Readable on white and on near-black; told apart by line style as well as by colour.
 COLORS = ("#2f6fde", "#d9730d", "#1a9e5c", "#c2379a", "#8a6fd1", "#b08900", "#d64545", "#0e94a6", "#7d8b2f", "#8c8c8c")

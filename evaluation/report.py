@@ -7,12 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..attribution.needs import available
-from ..rendering import document_head, page_foot, shade
+from ..common.files import write_atomically
+from ..common.packages import available
+from ..rendering.html import document_head, page_foot, shade
 from ._conll import TaggedSentence
 from ._style import STYLE
 from .plots import line_plot, scatter_plot, style_of
-from .results import MethodResult, write_whole
+from .results import MethodResult
 from .table import COLUMNS, LEGEND, cell, in_order
 
 SAME_SENTENCES = ("common", "sufficiency", "comprehensiveness")  # measured on the same sentences for every method
@@ -35,7 +36,7 @@ def write_report(
         notes: what was left out, and why.
     """
     path = Path(path)
-    write_whole(path, report_html(results, examples, command, notes))
+    write_atomically(path, report_html(results, examples, command, notes))
     return path
 
 

@@ -5,30 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..common.files import write_atomically
 from .bootstrap import Interval
 
 FORMAT = 1  # raise it when the numbers of an older version are no longer comparable
-PACKAGES = (
-    "hardkuma",
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "captum",
-    "shap",
-    "wordfreq",
-    "scikit-learn",
-    "keybert",
-    "yake",
-    "numpy",
-)
 
 
 @dataclass
@@ -100,21 +85,10 @@ def as_json(interval: Interval) -> dict[str, float | None]:
     return {name: round(value, 6) if math.isfinite(value) else None for name, value in asdict(interval).items()}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write under a temporary name beside `path`, then rename: a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def save_result(folder: Path, result: MethodResult) -> Path:
     """Write a result to `folder/corpus/method.json`."""
     path = result_path(folder, result.corpus, result.method)
-    write_whole(path, json.dumps({"format": FORMAT, **asdict(result)}, ensure_ascii=False, indent=1, allow_nan=False))
+    write_atomically(path, json.dumps({"format": FORMAT, **asdict(result)}, ensure_ascii=False, indent=1, allow_nan=False))
     return path
 
 
@@ -135,20 +109,3 @@ def load_result(path: Path, settings: Mapping[str, Any] | None = None) -> Method
 def result_path(folder: Path, corpus: str, method: str) -> Path:
     """Where the result of a method on a corpus lies."""
     return folder / "results" / corpus / f"{method.replace('@', '--')}.json"
-
-
-def load_results(folder: Path) -> list[MethodResult]:
-    """All results under a folder."""
-    found = (load_result(path) for path in sorted((folder / "results").glob("*/*.json")))
-    return [result for result in found if result is not None]
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that the numbers depend on, where installed."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

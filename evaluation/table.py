@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .results import MethodResult, write_whole
+from ..common.files import write_atomically
+from .results import MethodResult
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def write_table(path: Path, table: str) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{path} has no place for the table: put {BEGIN} and {END} into it.")
-    write_whole(path, before + table + after)
+    write_atomically(path, before + table + after)
 
 
 CARD_LEGEND = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
 
+from ..common.showcase import SHOWCASE
 from ..encoders_hardkuma import EMBEDDED_NAMES
-from ..training.report import SHOWCASE
 from .agreement import Agreement
 
 LICENSE = "apache-2.0"
@@ -24,15 +23,6 @@ def base_model(model: Any) -> str | None:
     """Hub id of the encoder, where it has one."""
     name = model.config.encoder_name_or_path
     return EMBEDDED_NAMES[0] if name in EMBEDDED_NAMES else name
-
-
-def source_name(data: list[str]) -> str:
-    """What a card says of the texts; a path of this machine means nothing to a reader.
-
-    >>> source_name([]), source_name(["/home/me/news.txt"])
-    ('the corpus bundled with hardkuma', '`news.txt`')
-    """
-    return ", ".join(f"`{Path(name).name}`" for name in data) or "the corpus bundled with hardkuma"
 
 
 def _metadata(model: Any, **fields: Any) -> str:

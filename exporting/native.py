@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from ..checkpoint_hardkuma import staged, write_tokenizer
 from ..corpora.tokens import token_batches
-from ..depth_hardkuma import layers_below
+from ..features_hardkuma import layers_below
+from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
 from .agreement import Agreement, agreement
 from .cards import native_card

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checkpoint_hardkuma import staged, write_tokenizer
 from ..corpora.tokens import token_batches
+from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
 from .agreement import agreement
 from .cards import onnx_card

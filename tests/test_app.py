@@ -23,7 +23,7 @@ import yaml
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel
-from hardkuma.app import (
+from hardkuma.demo.page import (
     EXAMPLES,
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
@@ -35,8 +35,8 @@ from hardkuma.app import (
     launch_options,
     show_record,
 )
+from hardkuma.demo.space import write_space
 from hardkuma.pairs_hardkuma import explain_pair
-from hardkuma.space import write_space
 from hardkuma.words_hardkuma import score_texts
 
 from .browser import chromium, needs_chromium
@@ -333,9 +333,9 @@ def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
 
 
 def test_docstring_examples() -> None:
-    import hardkuma.app
+    import hardkuma.demo.page
 
-    assert doctest.testmod(hardkuma.app).failed == 0
+    assert doctest.testmod(hardkuma.demo.page).failed == 0
 
 
 def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:

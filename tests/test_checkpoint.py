@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
-from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
+from hardkuma.folder_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
 from tests.conftest import FAMILIES, SENTENCES
 
 ROOT = Path(__file__).resolve().parents[1]

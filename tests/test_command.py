@@ -215,8 +215,8 @@ def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     "name",
     [
         "commands.gates",
-        "commands.models",
-        "commands.terminal",
+        "common.models",
+        "rendering.terminal",
         "commands.writers",
         "exporting.agreement",
         "exporting.cards",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardkuma.checkpoint_hardkuma import TRAVELLING_FILES
+from hardkuma.folder_hardkuma import TRAVELLING_FILES
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -76,7 +76,7 @@ assert "words" in (answer[0] if isinstance(answer, list) else answer)
         "demo",
         RELEASED
         + """
-from hardkuma.app import Demo, build_app
+from hardkuma.demo.page import Demo, build_app
 build_app(model)
 assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,

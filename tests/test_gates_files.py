@@ -21,7 +21,7 @@ from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.commands import gates
 from hardkuma.commands.parts import Parts
-from hardkuma.commands.terminal import paint, safe, use_colour
+from hardkuma.rendering.terminal import paint, safe, use_colour
 from hardkuma.words_hardkuma import gate_records
 from tests.conftest import SENTENCES, WORDS
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hardkuma import load_released
-from hardkuma.released import RELEASED
+from hardkuma.common.models import RELEASED
 
 
 def current_umask() -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from ..common.files import write_atomically
 
 BATCHES = ("neighbours", "random", "length")
 SCHEDULES = ("cosine", "linear", "constant")
@@ -113,11 +114,7 @@ class Recipe:
 
     def save(self, path: str | Path) -> None:
         """Write the recipe, under a temporary name first."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(self.to_yaml(), encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, self.to_yaml())
 
 
 def load_recipe(path: str | Path | None = None, overrides: dict[str, Any] | None = None) -> Recipe:

@@ -2,59 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ..common.files import write_atomically
+from ..common.showcase import SHOWCASE, name_sources
+from ..common.versions import versions
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_records
 from .cotraining import Cotraining
 from .criterion import Quality
 from .recipe import Recipe
-
-# Sentences of our own, in none of the corpora, on which every run shows its gates.
-SHOWCASE = (
-    "Ludwig van Beethoven finished his ninth symphony in Vienna when he was almost completely deaf.",
-    "The new telescope in the Atacama desert found water on a planet that orbits two suns.",
-    "can't believe Portugal lost that match in the last minute, I am done with football",
-    "Doctors at Charité advise against mixing ibuprofen with alcohol.",
-    "We moved the whole thing to Kubernetes last year and nobody is happy about it.",
-    "She said that it would probably rain again tomorrow.",
-    # Hard on purpose, so that a card shows failures too: no form to go by, and one word in two senses.
-    "Apple fell sharply after the apple harvest failed.",
-    "THE QUICK BROWN FOX JUMPED OVER BARACK OBAMA",
-)
-
-
-def versions() -> dict[str, str]:
-    """Of Python, the libraries that matter, and this code's git revision where there is one."""
-    names = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "numpy", "hardkuma")
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
-    found["revision"] = git.stdout.strip() if git.returncode == 0 else "unknown"
-    return found
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write under a temporary name, then rename."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    if isinstance(content, str):
-        temporary.write_text(content, encoding="utf-8")
-    else:
-        temporary.write_bytes(content)
-    os.replace(temporary, path)
 
 
 def plot_history(history: Sequence[dict[str, Any]], target_rate: float | None, folder: Path) -> list[str]:
@@ -89,10 +50,10 @@ def plot_history(history: Sequence[dict[str, Any]], target_rate: float | None, f
 def _save(figure: Any, path: Path) -> None:
     from matplotlib import pyplot
 
-    temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, format="png", dpi=110)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110)
     pyplot.close(figure)
-    os.replace(temporary, path)
+    write_atomically(path, drawn.getvalue())
 
 
 def show_words(model: HardKumaModel, texts: Sequence[str]) -> list[str]:
@@ -125,7 +86,7 @@ def card_sections(
     cotraining: Cotraining | None = None,
 ) -> dict[str, str]:
     """The fields of the card that a run knows."""
-    data = ", ".join(_source_name(name) for name in recipe.data)
+    data = name_sources(recipe.data)
     training = (
         f"Trained without labels on {sentences:,} sentences of {data} by the recipe in `recipe.yaml` (seed {recipe.seed}, "
         f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
@@ -159,13 +120,6 @@ def card_sections(
 
 def _times(number: int) -> str:
     return "one pass" if number == 1 else f"{number} passes"
-
-
-def _source_name(source: str) -> str:
-    # A path of the machine that trained means nothing to a reader.
-    if source == "bundled":
-        return "the corpus bundled with hardkuma"
-    return source if source.startswith("hf:") else f"`{Path(source).name}`"
 
 
 def write_record(folder: Path, recipe: Recipe, seconds: float, processes: int) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..configuration_hardkuma import HardKumaConfig
 from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
-from ..objective_hardkuma import Rows
+from ..losses_hardkuma import Rows
 from .recipe import Recipe
 from .store import StateStore
 

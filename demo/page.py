@@ -1,8 +1,8 @@
 """The demo, as a Gradio app and as a Hugging Face Space: words shaded by probability, two texts, other methods.
 
-    python app.py                      # or: hardkuma demo; opens http://127.0.0.1:7860
-    python app.py --model FOLDER       # another checkpoint
-    python app.py --write-space DIR    # write a folder that is a complete Space instead
+    hardkuma demo                      # opens http://127.0.0.1:7860
+    hardkuma demo --model FOLDER       # another checkpoint
+    hardkuma demo --write-space DIR    # write a folder that is a complete Space instead
 
 Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it does inside a Space). Nothing is fetched
 from elsewhere, nothing is reported to anyone and no text is stored.
@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from hardkuma.attribution import METHODS, SentenceEncoder
-from hardkuma.attribution.needs import require
-from hardkuma.attribution.words import WordScores
-from hardkuma.commands.models import load_model
-from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.pairs_hardkuma import explain_pair
-from hardkuma.released import load_released
-from hardkuma.rendering import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_pair, render_record, render_words
-from hardkuma.space import write_space
-from hardkuma.surface_hardkuma import find_words
-from hardkuma.words_hardkuma import ScoredText, encodable, score_texts
+from ..attribution import METHODS, SentenceEncoder
+from ..attribution.words import WordScores
+from ..common.models import load_model, load_released
+from ..common.packages import require
+from ..modeling_hardkuma import HardKumaModel
+from ..pairs_hardkuma import explain_pair
+from ..rendering.html import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_pair, render_record, render_words
+from ..surface_hardkuma import find_words
+from ..words_hardkuma import ScoredText, encodable, score_texts
+from .space import write_space
 
 # A text of the first limit takes about ten windows; leave-one-out runs the encoder once for every word.
 MAX_CHARACTERS = 10_000
@@ -405,7 +404,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
     app.block_thread()
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,9 @@
+"""`python -m hardkuma.demo`: the same as `hardkuma demo`."""
+
+from __future__ import annotations
+
+import sys
+
+from .page import main
+
+sys.exit(main())

@@ -1,0 +1,19 @@
+"""Gate records for people: as HTML, and in a terminal."""
+
+from __future__ import annotations
+
+from .html import legend, page_foot, page_head, render_page, render_pair, render_record, render_words
+from .terminal import paint, safe, use_colour
+
+__all__ = [
+    "legend",
+    "page_foot",
+    "page_head",
+    "paint",
+    "render_page",
+    "render_pair",
+    "render_record",
+    "render_words",
+    "safe",
+    "use_colour",
+]
