@@ -52,12 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     from ..common.models import load_model
     from ..common.showcase import name_sources
     from ..corpora import bundled_texts, read_texts
+    from ..corpora.bundled import BUNDLED_SIZE
 
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, column=arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))
     else:
-        texts = bundled_texts(arguments.sentences)
+        texts = bundled_texts(min(arguments.sentences, BUNDLED_SIZE))
     model = load_model(arguments.model, "cpu")
     source = name_sources(arguments.data)
     if arguments.kind == "native":
