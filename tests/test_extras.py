@@ -151,4 +151,4 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 1 and "pip install pyarrow" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "pip install 'hardkuma[parquet]'" in done.stderr and "Traceback" not in done.stderr
