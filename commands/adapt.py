@@ -30,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check the batch size."""
+    """Check the batch size.
+
+    >>> check(argparse.Namespace(batch_size=0))
+    Traceback (most recent call last):
+    ValueError: --batch-size must be a whole number >= 1, got 0.
+    """
     from ..words_hardkuma import check_count
 
     check_count("--batch-size", arguments.batch_size)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..rendering.terminal import safe, use_colour
 from .options import add_batch_size_argument, add_field_argument, add_model_argument, add_quiet_argument
@@ -74,7 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options."""
+    """Check values and combinations of options.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_arguments(parser)
+    >>> check(parser.parse_args(["--field", "body", "a text"]))
+    Traceback (most recent call last):
+    ValueError: --field names a column of --file, which is not given.
+    """
     from ..words_hardkuma import check_count, check_selection
 
     check_selection(arguments.rate, arguments.threshold)
@@ -219,12 +226,12 @@ def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     return tqdm(total=total, unit=" texts", disable=quiet, mininterval=0.5 if sys.stderr.isatty() else 10)
 
 
-def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, Any]:
+def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, object]:
     """All that the bytes of the output depend on."""
     from .. import __version__
     from ..encoders_hardkuma import fingerprint
 
-    settings = {
+    settings: dict[str, object] = {
         "version": __version__,
         # The encoder's weights are known by their fingerprint, which the configuration holds.
         "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model.gate_head)],

@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check that the rate is a fraction."""
+    """Check that the rate is a fraction.
+
+    >>> check(argparse.Namespace(rate=20.0))
+    Traceback (most recent call last):
+    ValueError: rate must be a fraction in (0, 1], got 20.0.
+    """
     from ..words_hardkuma import check_selection
 
     check_selection(arguments.rate, None)

@@ -36,7 +36,7 @@ START_PERCENT = 20
 # Events that follow typing and sliding: without a spinner, and of those that pile up only the last.
 LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
 
-Update = str | dict[str, Any]  # what a place of the page shows now, or Gradio's sign that it stays as it is
+Update = str | dict[str, Any]  # the new content of a component, or Gradio's sign that it stays as it is
 
 
 def build_app(model: HardKumaModel | None = None) -> gr.Blocks:
