@@ -38,8 +38,7 @@ from hardkuma.demo.page import (
 from hardkuma.demo.space import write_space
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.words_hardkuma import score_texts
-
-from .browser import chromium, needs_chromium
+from tests.browser import chromium, needs_chromium
 
 ATTACK = (
     "<script>document.title='broken'</script> <img src=x onerror=\"document.title='broken'\"> </p> &amp; "
