@@ -1,36 +1,42 @@
-"""Tiny random encoders of every family, built offline in a temporary folder, and the embedded MiniLM."""
+"""Tiny random encoders of every family, built offline in a temporary folder, the embedded MiniLM, and processes.
+
+torch and transformers are imported where they are used: the process that hands tests to the workers needs neither.
+"""
 
 from __future__ import annotations
 
 import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    CLIPTextConfig,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    RobertaConfig,
-    T5Config,
-    XLMRobertaConfig,
-)
 
-from hardkuma import HardKumaConfig, HardKumaModel
-from hardkuma.configuration_hardkuma import StaticEncoderConfig
-from hardkuma.encoders_hardkuma import build_encoder
+from tests.forks import ForkServer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+
+    from hardkuma import HardKumaModel
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Some virtual machines announce AMX and trap on its first instruction: bf16 would end the interpreter (SIGILL).
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Tiny models are no quicker on two threads, and two workers would fight for the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The code of checkpoints that are loaded with trust_remote_code: workers must not write each other's files.
+MODULES = Path(tempfile.gettempdir(), f"hardkuma-modules-{os.getpid()}")
+os.environ["HF_MODULES_CACHE"] = str(MODULES)
+
+WORKERS = 2
+# What is slow to make is made by one worker: all tests that ask for one of these run there.
+SHARED = ("bare_forks", "hub_forks", "ranks", "served")
 
 WORDS = """
 the a of in to and is was on for with at by from it that this as are be has have not will can more new one two
@@ -62,6 +68,9 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
 
 def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
     """A word-level tokenizer over WORDS; [PAD] is 1 so that families which derive positions from it are exercised."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary = {token: i for i, token in enumerate(["[CLS]", "[PAD]", "[UNK]", "[SEP]", *dict.fromkeys(WORDS)])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -75,7 +84,21 @@ def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **roles)
 
 
-def encoder_config(family: str) -> object:
+def encoder_config(family: str) -> PreTrainedConfig:
+    from transformers import (
+        BertConfig,
+        CLIPTextConfig,
+        DistilBertConfig,
+        ModernBertConfig,
+        MPNetConfig,
+        Qwen3Config,
+        RobertaConfig,
+        T5Config,
+        XLMRobertaConfig,
+    )
+
+    from hardkuma.configuration_hardkuma import StaticEncoderConfig
+
     tokenizer = make_tokenizer()
     common = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}
     tokens = {"bos_token_id": 0, "eos_token_id": 3}
@@ -101,31 +124,37 @@ def encoder_config(family: str) -> object:
     return StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=32, pad_token_id=1)
 
 
+def build_model(family: str = "bert", seed: int = 0, **config: object) -> HardKumaModel:
+    """A tiny random model with its tokenizer, in eval mode; the same weights every time."""
+    import torch
+
+    from hardkuma import HardKumaConfig, HardKumaModel
+    from hardkuma.encoders_hardkuma import build_encoder
+
+    torch.manual_seed(seed)
+    tokenizer = make_tokenizer(special=family != "hardkuma_static")
+    special = [1] if family == "hardkuma_static" else [0, 1, 3]
+    encoder = build_encoder(encoder_config(family))
+    # At their small initialisation random encoders (but T5) attend uniformly: sharpen them so that context matters.
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if parameter.ndim == 2 and "norm" not in name.lower() and family != "t5":
+                parameter.mul_(4.0)
+    base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40}
+    model = HardKumaModel(HardKumaConfig(**{**base, **config}))
+    model.encoder.load_state_dict(encoder.state_dict())
+    with torch.no_grad():
+        for parameter in model.gate_head.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+        model.gate_head.input_center.normal_(std=0.1)
+    model.tokenizer = tokenizer
+    return model.eval()
+
+
 @pytest.fixture
 def make_model() -> Callable[..., HardKumaModel]:
-    """make_model(family, **config): a tiny random model with its tokenizer, in eval mode; the same weights every time."""
-
-    def make(family: str = "bert", seed: int = 0, **config: object) -> HardKumaModel:
-        torch.manual_seed(seed)
-        tokenizer = make_tokenizer(special=family != "hardkuma_static")
-        special = [1] if family == "hardkuma_static" else [0, 1, 3]
-        encoder = build_encoder(encoder_config(family))
-        # At their small initialisation random encoders (but T5) attend uniformly: sharpen them so that context matters.
-        with torch.no_grad():
-            for name, parameter in encoder.named_parameters():
-                if parameter.ndim == 2 and "norm" not in name.lower() and family != "t5":
-                    parameter.mul_(4.0)
-        base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40}
-        model = HardKumaModel(HardKumaConfig(**{**base, **config}))
-        model.encoder.load_state_dict(encoder.state_dict())
-        with torch.no_grad():
-            for parameter in model.gate_head.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-            model.gate_head.input_center.normal_(std=0.1)
-        model.tokenizer = tokenizer
-        return model.eval()
-
-    return make
+    """make_model(family, **config): a tiny random model."""
+    return build_model
 
 
 @pytest.fixture
@@ -138,7 +167,11 @@ def tokenize() -> Callable[..., dict[str, torch.Tensor]]:
 
 @pytest.fixture(scope="session")
 def minilm() -> HardKumaModel:
-    """Fresh gates on the embedded MiniLM."""
+    """Fresh gates on the embedded MiniLM. Not to be changed."""
+    import torch
+
+    from hardkuma import HardKumaModel
+
     torch.manual_seed(0)
     return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
 
@@ -168,7 +201,43 @@ def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_site(tmp_path_factory.mktemp("site"), ["torch", "transformers"])
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    """Forks of an interpreter that has imported torch and transformers, and nothing of ours."""
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def bare_forks(bare_site: Path) -> Iterator[ForkServer]:
+    """Forks of an interpreter for which only torch and transformers are installed (-S: no site-packages but ours)."""
+    with ForkServer("-S", environment={**os.environ, "PYTHONPATH": str(bare_site)}) as server:
+        yield server
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
+    import torch
+
     torch.manual_seed(0)
     yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The whole suite runs in two workers; `-n 0`, `-p no:xdist` or the name of a file keep it in one process."""
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not hasattr(config, "workerinput")
+    if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
+        config.option.numprocesses, config.option.dist = min(WORKERS, os.cpu_count() or 1), "loadgroup"
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in SHARED:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(MODULES, ignore_errors=True)

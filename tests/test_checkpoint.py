@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from transformers import AutoModel, AutoModelForTokenClassification, AutoTokeniz
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
 from hardkuma.folder_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
 from tests.conftest import FAMILIES, SENTENCES
+from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding", "alpha", "beta"]
@@ -45,16 +43,12 @@ torch.save({**out, "logits": logits, "ids": inputs["input_ids"]}, result)
 
 
 @pytest.fixture
-def run_fresh(bare_site: Path, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
+def run_fresh(bare_forks: ForkServer, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
     """Load a folder in a new process in which only torch and transformers are installed; its outputs."""
 
     def run(folder: Path, texts: list[str], **kwargs: str) -> dict[str, torch.Tensor]:
         result = tmp_path / "out.pt"
-        arguments = [str(folder), str(result), json.dumps(kwargs), json.dumps(texts)]
-        # -S: no site-packages but the bare one.
-        environment = {**os.environ, "PYTHONPATH": str(bare_site), "HF_MODULES_CACHE": str(tmp_path / "modules")}
-        command = [sys.executable, "-S", "-c", FRESH, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+        done = bare_forks.run(FRESH, folder, result, json.dumps(kwargs), json.dumps(texts), cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
         return torch.load(result, weights_only=True)
 

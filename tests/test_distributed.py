@@ -2,62 +2,51 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
 from hardkuma import HardKumaModel
 from hardkuma.losses_hardkuma import gather_rows
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, build_model
+from tests.forks import ForkServer
 
 TEXTS = [*SENTENCES, "", "the museum and the bridge in the city"]  # 4 a process; one of the two has an empty sentence
+CASES = [f"{view}-{contrastive}" for view, contrastive in product(("hidden", "input", "reencode"), ("infonce", "nt_xent"))]
+
+# Both processes go through all cases, each on a model of its own.
+WORKER = """
+import json, sys, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from hardkuma import HardKumaModel
+rank, folder, cases = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+for case in cases:
+    model = HardKumaModel.from_pretrained(f"{folder}/{case}").train()
+    inputs = torch.load(f"{folder}/{case}/inputs.pt", weights_only=True)
+    wrapped = DistributedDataParallel(model)
+    out = wrapped(**{name: value[rank * 4 : rank * 4 + 4] for name, value in inputs.items()}, return_loss=True)
+    out.loss.backward()
+    losses = {name: value.detach() for name, value in out.losses.items()}
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    result = {"loss": out.loss.detach(), "losses": losses, "gradients": gradients}
+    result["multiplier"] = model.gate_head.rate_multiplier
+    torch.save(result, f"{folder}/{case}/rank{rank}.pt")
+    # Nobody leaves while the other still talks: gloo's own shutdown can wait for ever for a peer that has gone.
+    del wrapped
+    dist.barrier()
+dist.destroy_process_group()
+"""
 
 
-def worker(rank: int, folder: str, port_file: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{port_file}", rank=rank, world_size=2)
-    try:
-        model = HardKumaModel.from_pretrained(f"{folder}/model").train()
-        inputs = torch.load(f"{folder}/inputs.pt", weights_only=True)
-        wrapped = DistributedDataParallel(model)
-        mine = {name: value[rank * 4 : rank * 4 + 4] for name, value in inputs.items()}
-        out = wrapped(**mine, return_loss=True)
-        out.loss.backward()
-        losses = {name: value.detach() for name, value in out.losses.items()}
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
-        result = {"loss": out.loss.detach(), "losses": losses, "gradients": gradients}
-        result["multiplier"] = model.gate_head.rate_multiplier
-        torch.save(result, f"{folder}/rank{rank}.pt")
-        # Nobody leaves while the other still talks: gloo's own shutdown can wait for ever for a peer that has gone.
-        del wrapped
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def run_both(folder: Path) -> list[dict[str, object]]:
-    context = mp.spawn(worker, args=(str(folder), str(folder / "rendezvous")), nprocs=2, join=False)
-    deadline = time.monotonic() + 120
-    while not context.join(timeout=1):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.kill()
-            pytest.fail("two processes did not end within two minutes")
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
-
-
-@pytest.mark.parametrize("contrastive", ["infonce", "nt_xent"])
-@pytest.mark.parametrize("view", ["hidden", "input", "reencode"])
-def test_two_processes_equal_one(
-    view: str, contrastive: str, make_model: Callable, tokenize: Callable, tmp_path: Path
-) -> None:
-    model = make_model(
+def save_case(case: str, folder: Path) -> None:
+    """The model of a case and its inputs, noise included: two processes and one must draw the same."""
+    view, contrastive = case.split("-")
+    model = build_model(
         view=view,
         contrastive=contrastive,
         num_selectors=2,
@@ -77,25 +66,40 @@ def test_two_processes_equal_one(
     with torch.no_grad():
         model.gate_head.rate_multiplier.copy_(torch.tensor([0.3, -0.2]))
     model.config.encoder_config = model.encoder.config
-    model.save_pretrained(tmp_path / "model")
-    inputs = tokenize(model, TEXTS)
+    model.save_pretrained(folder)
+    inputs = dict(model.tokenizer(TEXTS, padding=True, return_tensors="pt"))
     inputs["noise"] = torch.rand(len(TEXTS), 2, inputs["input_ids"].shape[1])
-    torch.save(inputs, tmp_path / "inputs.pt")
+    torch.save(inputs, folder / "inputs.pt")
 
-    one = HardKumaModel.from_pretrained(tmp_path / "model").train()
-    out = one(**inputs, return_loss=True)
+
+@pytest.fixture(scope="module")
+def ranks(forks: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two processes have left what they found, case by case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for case in CASES:
+        save_case(case, folder / case)
+    both = [forks.start(WORKER, rank, folder, json.dumps(CASES)) for rank in range(2)]
+    for process in both:
+        assert process.wait() == 0, process.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_equal_one(case: str, ranks: Path) -> None:
+    one = HardKumaModel.from_pretrained(ranks / case).train()
+    out = one(**torch.load(ranks / case / "inputs.pt", weights_only=True), return_loss=True)
     out.loss.backward()
-    ranks = run_both(tmp_path)
+    two = [torch.load(ranks / case / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
 
-    assert float((ranks[0]["loss"] + ranks[1]["loss"]) / 2) == pytest.approx(out.loss.item(), abs=1e-5)
+    assert float((two[0]["loss"] + two[1]["loss"]) / 2) == pytest.approx(out.loss.item(), abs=1e-5)
     for name, value in out.losses.items():
-        mean = (ranks[0]["losses"][name] + ranks[1]["losses"][name]) / 2
+        mean = (two[0]["losses"][name] + two[1]["losses"][name]) / 2
         assert torch.allclose(mean, value, atol=1e-5), name
     for name, parameter in one.named_parameters():
-        assert torch.allclose(ranks[0]["gradients"][name], parameter.grad, atol=1e-5), name
-        assert torch.equal(ranks[0]["gradients"][name], ranks[1]["gradients"][name]), name
-    assert torch.allclose(ranks[0]["multiplier"], one.gate_head.rate_multiplier, atol=1e-6)
-    assert torch.equal(ranks[0]["multiplier"], ranks[1]["multiplier"])
+        assert torch.allclose(two[0]["gradients"][name], parameter.grad, atol=1e-5), name
+        assert torch.equal(two[0]["gradients"][name], two[1]["gradients"][name]), name
+    assert torch.allclose(two[0]["multiplier"], one.gate_head.rate_multiplier, atol=1e-6)
+    assert torch.equal(two[0]["multiplier"], two[1]["multiplier"])
 
 
 def test_one_process_gathers_nothing() -> None:

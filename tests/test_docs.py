@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from hardkuma.folder_hardkuma import TRAVELLING_FILES
+from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -79,10 +80,13 @@ def test_readme_names_only_files_that_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_package_import_is_lazy() -> None:
+def test_package_import_is_lazy(forks: ForkServer) -> None:
     """`import hardkuma` must not import torch: command-line help and tools stay quick."""
-    code = "import sys, hardkuma; assert 'torch' not in sys.modules; hardkuma.HardKumaConfig; dir(hardkuma)"
+    code = "import sys, hardkuma; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    loaded = "[name for name in sys.modules if name.startswith('hardkuma.')]"
+    code = f"import sys, hardkuma; assert not {loaded}; dir(hardkuma); hardkuma.HardKumaConfig; print({loaded})"
+    assert "hardkuma.configuration_hardkuma" in forks.run(code).stdout
     import hardkuma
 
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'; it has: HardKumaConfig"):

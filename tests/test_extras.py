@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import make_site
+from tests.conftest import make_site
+from tests.forks import COMMAND, ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TEXT = "Marie Curie moved from Warsaw to Paris."
 
 RELEASED = """
@@ -95,60 +96,65 @@ assert main(options) == 0
 
 def requirements(extras: str) -> list[str]:
     """What the package and these extras require, from pyproject.toml."""
-    text = (ROOT / "pyproject.toml").read_text()
     names = ["torch", "transformers"]
     for extra in extras.split():
-        listed = re.search(rf"^{re.escape(extra)} = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL).group(1)
-        for item in re.findall(r'"([^"]+)"', listed):
+        for item in PROJECT["optional-dependencies"][extra]:
             own = re.fullmatch(r"hardkuma\[(.+)\]", item)
             names += requirements(own.group(1).replace(",", " ")) if own else [re.match(r"[\w.-]+", item).group()]
     return names
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_works_with_the_named_extras_alone(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extras, what = CASES[case]
-    site = tmp_path / "site"
-    site.mkdir()
-    make_site(site, requirements(extras))
-    (site / "hardkuma").unlink(missing_ok=True)
-    (site / "hardkuma").symlink_to(ROOT)
-    entry = site / "hardkuma-0.dist-info"  # spaCy finds its factory by the entry point of an installed package
-    entry.mkdir()
-    (entry / "METADATA").write_text("Metadata-Version: 2.1\nName: hardkuma\nVersion: 0\n")
-    (entry / "entry_points.txt").write_text("[spacy_factories]\nhardkuma = hardkuma.spacy_component:create\n")
-    if "model" in what:
-        from hardkuma import load_released
+@pytest.fixture(scope="module")
+def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ForkServer]]:
+    """fork_with(extras): forks of an interpreter for which the package and these extras are installed, and nothing else."""
+    servers: dict[str, ForkServer] = {}
 
-        load_released()[0].save_pretrained(tmp_path / "model")
+    def find(extras: str) -> ForkServer:
+        if extras not in servers:
+            site = make_site(tmp_path_factory.mktemp("site"), requirements(extras))
+            (site / "hardkuma").unlink(missing_ok=True)
+            (site / "hardkuma").symlink_to(ROOT)
+            information = (
+                site / "hardkuma-0.dist-info"
+            )  # spaCy finds its factory by the entry point of an installed package
+            information.mkdir()
+            (information / "METADATA").write_text("Metadata-Version: 2.1\nName: hardkuma\nVersion: 0\n")
+            points = [f"{name} = {target}\n" for name, target in PROJECT["entry-points"]["spacy_factories"].items()]
+            (information / "entry_points.txt").write_text("".join(["[spacy_factories]\n", *points]))
+            kept = ("PATH", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA")
+            environment = {name: os.environ[name] for name in kept if name in os.environ}
+            environment |= {"PYTHONPATH": str(site), "HOME": str(tmp_path_factory.mktemp("home"))}
+            servers[extras] = ForkServer("-S", environment=environment)  # -S leaves the machine's own packages out
+        return servers[extras]
+
+    yield find
+    for server in servers.values():
+        server.__exit__()
+
+
+# Cases with the same extras share a server, so they stay in one worker.
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.xdist_group(f"extras {extras}")) for case, (extras, _) in CASES.items()]
+)
+def test_works_with_the_named_extras_alone(
+    case: str, fork_with: Callable[[str], ForkServer], make_model: Callable, tmp_path: Path
+) -> None:
+    extras, what = CASES[case]
+    if isinstance(what, list) and "model" in what:
+        make_model().save_pretrained(tmp_path / "model")
     (tmp_path / "some.txt").write_text("Marie moved to Paris.\nRain again in Warsaw.\n")
-    code = what
-    if isinstance(what, list):
-        code = f"import sys; from hardkuma.__main__ import main; sys.exit(main({json.dumps(what)}))"
-    # -S leaves the machine's own packages out.
-    environment = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
-    )
+    code, *words = [COMMAND, *what] if isinstance(what, list) else [what]
+    done = fork_with(extras).run(code, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     if case.startswith("gates-"):
         assert (tmp_path / what[-1]).stat().st_size > 100
     if case == "gates":
         assert "Marie" in done.stdout
+    if case.startswith("export-"):
+        assert (tmp_path / "out" / "README.md").is_file()
 
 
-def test_a_missing_extra_is_named(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    site.mkdir()
-    make_site(site, requirements("encoder"))
-    (site / "hardkuma").symlink_to(ROOT)
-    code = 'import sys; from hardkuma.__main__ import main; sys.exit(main(["gates", "Paris", "--output", "x.parquet"]))'
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+@pytest.mark.xdist_group("extras encoder")
+def test_a_missing_extra_is_named(fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
+    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--output", "x.parquet", cwd=tmp_path)
     assert done.returncode == 1 and "pip install 'hardkuma[parquet]'" in done.stderr and "Traceback" not in done.stderr

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from hardkuma import HardKumaModel
+from tests.forks import ForkServer
 from tests.hub_server import Hub
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,41 +31,45 @@ model.push_to_hub(sys.argv[2], card={"name": "Pushed gates"})
 """
 
 
-@pytest.fixture
-def on_hub(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(hub: Hub, *command: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "HF_ENDPOINT": hub.endpoint,
-            "HF_HUB_OFFLINE": "0",
-            "HF_TOKEN": "hf_test",
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_DISABLE_XET": "1",
-        }
-        return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
-
-    return run
+TRAIN = f"import runpy; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')"
 
 
-def test_push_and_load_from_the_hub(make_model: Callable, tmp_path: Path, on_hub: Callable) -> None:
-    import torch
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with Hub() as hub:
+        yield hub
 
+
+@pytest.fixture(scope="module")
+def hub_forks(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Forks of an interpreter for which this server is the Hub: the address is read while the libraries are imported."""
+    variables = {
+        "HF_ENDPOINT": hub.endpoint,
+        "HF_HUB_OFFLINE": "0",
+        "HF_TOKEN": "hf_test",
+        "HF_HOME": str(tmp_path_factory.mktemp("hf")),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    with ForkServer(environment={**os.environ, **variables}) as server:
+        yield server
+
+
+def test_push_and_load_from_the_hub(make_model: Callable, tmp_path: Path, hub: Hub, hub_forks: ForkServer) -> None:
     model = make_model()
     model.save_pretrained(tmp_path / "model")
-    with Hub() as hub:
-        done = on_hub(hub, "-c", PUSH, str(tmp_path / "model"), "someone/gates")
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert hub.tokens == {"Bearer hf_test"}
-        files = hub.repos["someone/gates"]
-        assert set(files) == {path.name for path in (tmp_path / "model").iterdir()}
-        assert b"# Pushed gates" in files["README.md"], "our card, not a generic one"
-        done = on_hub(hub, "-c", LOAD, "someone/gates", str(tmp_path / "probs.pt"))
-        assert done.returncode == 0, done.stderr[-3000:]
+    done = hub_forks.run(PUSH, tmp_path / "model", "someone/gates")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert hub.tokens == {"Bearer hf_test"}
+    files = hub.repos["someone/gates"]
+    assert set(files) == {path.name for path in (tmp_path / "model").iterdir()}
+    assert b"# Pushed gates" in files["README.md"], "our card, not a generic one"
+    done = hub_forks.run(LOAD, "someone/gates", tmp_path / "probs.pt")
+    assert done.returncode == 0, done.stderr[-3000:]
     inputs = model.tokenizer(["marie curie moved to paris"], return_tensors="pt")
     assert torch.equal(torch.load(tmp_path / "probs.pt", weights_only=True), model(**inputs).gate_probs.detach())
 
 
-def test_train_pushes_its_folder(tmp_path: Path, on_hub: Callable, make_model: Callable) -> None:
+def test_train_pushes_its_folder(tmp_path: Path, hub: Hub, hub_forks: ForkServer, make_model: Callable) -> None:
     model = make_model()
     model.encoder.save_pretrained(tmp_path / "encoder")
     model.tokenizer.save_pretrained(tmp_path / "encoder")
@@ -78,14 +82,13 @@ def test_train_pushes_its_folder(tmp_path: Path, on_hub: Callable, make_model: C
             for c in ("1891", "2020", "1", "2", "3")
         )
     )
-    with Hub() as hub:
-        done = on_hub(
-            hub, str(ROOT / "train.py"), "--encoder", str(tmp_path / "encoder"), "--data", f"[{text}]", "--batch_size", "8",
-            "--model.selector_layer", "1",
-            "--epochs", "1", "--output", str(tmp_path / "run"), "--push-to-hub", "someone/trained",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert "pushed to someone/trained" in done.stdout
-        files = hub.repos["someone/trained"]
+    done = hub_forks.run(
+        TRAIN, "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8",
+        "--model.selector_layer", "1",
+        "--epochs", "1", "--output", tmp_path / "run", "--push-to-hub", "someone/trained",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "pushed to someone/trained" in done.stdout
+    files = hub.repos["someone/trained"]
     assert {"model.safetensors", "recipe.yaml", "run.json", "log.jsonl", "losses.png", "README.md"} <= set(files)
     assert isinstance(HardKumaModel.from_pretrained(tmp_path / "run" / "model"), HardKumaModel)

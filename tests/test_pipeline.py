@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records
 from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
 from tests.conftest import SENTENCES
+from tests.forks import ForkServer
 
 TEXT = "Marie Skłodowska-Curie moved, unexpectedly, to Paris 🙂."
 
@@ -53,11 +51,9 @@ print(json.dumps([gates(texts, rate=0.3), gates(texts[0]), pair, [item["word"] f
 """
 
 
-def test_a_machine_with_torch_and_transformers_alone(folder: Path, bare_site: Path, tmp_path: Path) -> None:
+def test_a_machine_with_torch_and_transformers_alone(folder: Path, bare_forks: ForkServer, tmp_path: Path) -> None:
     texts = [*SENTENCES, "he moved to Paris", "", " ".join(SENTENCES * 3)]
-    environment = {**os.environ, "PYTHONPATH": str(bare_site), "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    command = [sys.executable, "-S", "-c", FRESH, str(folder), json.dumps(texts)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    done = bare_forks.run(FRESH, folder, json.dumps(texts), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     many, one, pair, words = json.loads(done.stdout)
     model = HardKumaModel.from_pretrained(folder).eval()

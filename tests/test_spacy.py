@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import os
-import subprocess
-import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +13,6 @@ spacy = pytest.importorskip("spacy", reason="pip install hardkuma[spacy]")
 from hardkuma import HardKumaModel, gate_records, spacy_component  # noqa: E402 - the skip comes first
 from hardkuma.spacy_component import HardKumaComponent  # noqa: E402
 from tests.conftest import SENTENCES  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -121,25 +115,6 @@ def test_bad_settings(folder: Path) -> None:
         pipeline_with(folder, rate=0.2, threshold=0.5)
     with pytest.raises(Exception, match="tresh"):
         pipeline_with(folder, treshold=0.5)
-
-
-def test_an_installed_package_is_found_without_an_import(folder: Path, tmp_path: Path) -> None:
-    """spaCy looks the factory up among the entry points that pyproject.toml declares."""
-    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["spacy_factories"]
-    information = tmp_path / "site" / "hardkuma-0.dist-info"
-    information.mkdir(parents=True)
-    (tmp_path / "site" / "hardkuma").symlink_to(ROOT)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: hardkuma\nVersion: 0\n")
-    lines = [f"{name} = {target}" for name, target in points.items()]
-    (information / "entry_points.txt").write_text("\n".join(["[spacy_factories]", *lines, ""]))
-    code = (
-        "import sys, spacy; nlp = spacy.blank('en'); nlp.add_pipe('hardkuma', config={'model': sys.argv[1], 'rate': 0.3});"
-        "doc = nlp('marie curie moved'); print([span.text for span in doc.spans['hardkuma']])"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    command = [sys.executable, "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
-    assert done.returncode == 0 and done.stdout.strip().startswith("['"), done.stderr[-2000:]
 
 
 def test_bad_settings_are_refused_when_the_pipe_is_added(folder: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from hardkuma import HardKumaModel, surface_batch
 from hardkuma.attribution import METHODS, SentenceEncoder, WordCounts, find_method, whitespace_words
-from hardkuma.attribution import needs as needs_module
+from hardkuma.common import packages
 
 CORPUS = ["the cat sat", "the dog sat down", "The End", "a cat and a dog"]
 
@@ -115,7 +115,7 @@ def test_a_missing_package_is_one_clear_sentence(
         raise ImportError(f"No module named {module!r}")
 
     function = METHODS[name].function
-    monkeypatch.setattr(needs_module.importlib, "import_module", absent)
+    monkeypatch.setattr(packages.importlib, "import_module", absent)
     with pytest.raises(ImportError, match=r"pip install 'hardkuma\[(benchmark|keywords)\]'"):
         function(known, ["it rains in"])
 

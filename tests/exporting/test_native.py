@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from hardkuma.exporting.agreement import agreement
 from hardkuma.exporting.native import export_native
 from hardkuma.inputs_hardkuma import content_mask
 from tests.conftest import WORDS
+from tests.forks import COMMAND, ForkServer
 
 
 def sentences(number: int) -> list[str]:
@@ -83,9 +82,8 @@ def test_an_encoder_without_a_stock_class_is_refused(make_model: Callable, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_on_the_released_head(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "hardkuma", "export", "native", str(tmp_path / "out"), "--sentences", "300", "--quiet"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def test_the_command_on_the_released_head(forks: ForkServer, tmp_path: Path) -> None:
+    done = forks.run(COMMAND, "export", "native", tmp_path / "out", "--sentences", "300", "--quiet")
     assert done.returncode == 0, done.stderr
     reported = json.loads((tmp_path / "out" / "agreement.json").read_text())["gates"]
     assert reported["auroc"] > 0.9 and f"AUROC {reported['auroc']:.3f}" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from hardkuma.exporting.onnx_files import export_onnx
 from hardkuma.surface_hardkuma import NUM_SURFACE_CLASSES
 from tests.conftest import SENTENCES
 from tests.exporting.test_native import sentences
+from tests.forks import COMMAND, ForkServer
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -68,12 +67,11 @@ def test_what_cannot_be_exported_is_said(make_model: Callable, tmp_path: Path) -
         check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
 
 
-def test_the_command_and_the_example_on_its_card(make_model: Callable, tmp_path: Path) -> None:
+def test_the_command_and_the_example_on_its_card(make_model: Callable, forks: ForkServer, tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path / "model")
     data = tmp_path / "some.txt"
     data.write_text("\n".join(sentences(30)))
-    words = [sys.executable, "-m", "hardkuma", "export", "onnx", str(tmp_path / "model"), str(tmp_path / "out")]
-    done = subprocess.run([*words, "--data", str(data)], capture_output=True, text=True, check=False)
+    done = forks.run(COMMAND, "export", "onnx", tmp_path / "model", tmp_path / "out", "--data", data)
     assert done.returncode == 0, done.stderr
     assert "model.onnx differs from the model by at most" in done.stdout and "times as fast" in done.stdout
     card = (tmp_path / "out" / "README.md").read_text()

@@ -16,8 +16,9 @@ import torch
 from accelerate.state import AcceleratorState
 from transformers import AutoModel, AutoTokenizer
 
-import hardkuma.train as train
-from hardkuma.training import checkpoints as checkpoint_module
+from hardkuma import train
+from hardkuma.training import resuming, trainer
+from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -89,7 +90,7 @@ class Killed(Exception):
 
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    real = train.train_step
+    real = trainer.train_step
 
     def step_or_die(model: object, optimizer: object, batch: object, recipe: object, accelerator: object) -> object:
         if kill_after.count == step:
@@ -98,7 +99,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         return real(model, optimizer, batch, recipe, accelerator)
 
     kill_after.count = 0
-    monkeypatch.setattr(train, "train_step", step_or_die)
+    monkeypatch.setattr(trainer, "train_step", step_or_die)
 
 
 @pytest.mark.parametrize("step", [7, 31])
@@ -112,7 +113,7 @@ def test_resume_is_exact_to_the_bit(
     with pytest.raises(Killed):
         run(arguments("cut", **extra))
     monkeypatch.undo()
-    assert len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) <= 2, "pruned"
+    assert len(resuming.checkpoints(tmp_path / "cut" / "checkpoints")) <= 2, "pruned"
     assert run([*arguments("cut", **extra), "--resume"]) == 0
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert log(tmp_path / "cut") == log(tmp_path / "whole")
@@ -132,9 +133,9 @@ def test_resume_refuses_another_recipe(
 def test_early_stopping_keeps_the_best(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
     saved = []
-    real = train.trained_state
-    monkeypatch.setattr(train, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
-    monkeypatch.setattr(train, "selection_quality", lambda *a, **k: train.Quality(0.0, 0.0, next(scores), 0.2))
+    real = trainer.trained_state
+    monkeypatch.setattr(trainer, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
+    monkeypatch.setattr(trainer, "selection_quality", lambda *a, **k: trainer.Quality(0.0, 0.0, next(scores), 0.2))
     assert run(arguments(evaluate_every=3, patience=2)) == 0
     assert [e["step"] for e in log(tmp_path / "run") if "loss" in e][-1] == 11, "12 steps: looks at 3, 6, 9 and 12"
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
@@ -156,10 +157,8 @@ LAUNCHERS = {
 }
 
 
-def launch(launcher: list[str], arguments: list[str], **kwargs: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [*launcher, str(ROOT / "train.py"), *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+# `python train.py`, its arguments being the fork's.
+TRAIN = f"import runpy; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')"
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
@@ -167,43 +166,42 @@ def test_two_processes_train_as_one(name: str, arguments: Callable, tmp_path: Pa
     extra = {"max_steps": 50, "epochs": 5, "model__rate_constraint": "lagrangian", "model__view": "reencode"}
     extra |= {"model__temperature": 0.3, "cache_type": "float32"}
     assert run(arguments("one", **extra)) == 0
-    process = launch(LAUNCHERS[name], arguments("two", **extra))
-    out, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error[-3000:]
-    assert out.count("Selected words") == 1, "one process speaks"
+    command = [*LAUNCHERS[name], str(ROOT / "train.py"), *arguments("two", **extra)]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Selected words") == 1, "one process speaks"
     one = [e["loss"] for e in log(tmp_path / "one") if "loss" in e]
     two = [e["loss"] for e in log(tmp_path / "two") if "loss" in e]
     assert len(one) == 50 and two == pytest.approx(one, abs=1e-4)
     assert json.loads((tmp_path / "two" / "model" / "run.json").read_text())["processes"] == 2
 
 
-def test_two_processes_resume_to_the_bit(arguments: Callable, tmp_path: Path) -> None:
+def test_two_processes_resume_to_the_bit(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
     extra = {"max_steps": 40, "epochs": 5, "model__selector_dropout": 0.2}
-    process = launch(LAUNCHERS["torchrun"], arguments("whole", **extra))
-    assert process.wait(timeout=300) == 0, process.stderr.read()[-3000:]
-    process = launch(LAUNCHERS["torchrun"], arguments("cut", **extra), start_new_session=True)
-    deadline = time.time() + 200
-    while len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) < 2 and time.time() < deadline:
+    whole = forks.start_ranks(2, TRAIN, *arguments("whole", **extra), ACCELERATE_USE_CPU="true")
+    assert [process.wait() for process in whole] == [0, 0], whole[0].stderr[-3000:]
+    cut = forks.start_ranks(2, TRAIN, *arguments("cut", **extra), ACCELERATE_USE_CPU="true")
+    while len(resuming.checkpoints(tmp_path / "cut" / "checkpoints")) < 2 and cut[0].poll() is None:
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    for process in cut:
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "cut" / "model").exists()
-    process = launch(LAUNCHERS["torchrun"], [*arguments("cut", **extra), "--resume"])
-    assert process.wait(timeout=300) == 0, process.stderr.read()[-3000:]
+    again = forks.start_ranks(2, TRAIN, *arguments("cut", **extra), "--resume", ACCELERATE_USE_CPU="true")
+    assert [process.wait() for process in again] == [0, 0], again[0].stderr[-3000:]
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-def test_interrupt_saves_and_says_how_to_go_on(arguments: Callable, tmp_path: Path) -> None:
+def test_interrupt_saves_and_says_how_to_go_on(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
     extra = {"epochs": 2000, "evaluate_every": 100000, "checkpoint_every": 100000}
-    process = launch([sys.executable], arguments(**extra))
-    deadline = time.time() + 100
-    while not (tmp_path / "run" / "store" / "meta.json").exists() and time.time() < deadline:
+    process = forks.start(TRAIN, *arguments(**extra), ACCELERATE_USE_CPU="true")
+    while not (tmp_path / "run" / "store" / "meta.json").exists() and process.poll() is None:
         time.sleep(0.05)
     time.sleep(3)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130 and "go on with --resume" in error
-    found = checkpoint_module.checkpoints(tmp_path / "run" / "checkpoints")
+    assert process.wait(timeout=60) == 130 and "go on with --resume" in process.stderr
+    found = resuming.checkpoints(tmp_path / "run" / "checkpoints")
     assert len(found) == 1 and json.loads((found[0] / "progress.json").read_text())["step"] > 0
 
 
@@ -240,7 +238,7 @@ def test_disk_full_while_saving(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint before the full disk stays whole, and the run can go on from it."""
-    real, calls = checkpoint_module.save_file, []
+    real, calls = resuming.save_file, []
 
     def full(tensors: object, path: Path) -> None:
         calls.append(path)
@@ -249,7 +247,7 @@ def test_disk_full_while_saving(
             raise OSError(28, "No space left on device")
         real(tensors, path)
 
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr(resuming, "save_file", full)
     assert "could not be written" in failing(arguments("run"), capsys)
     left = list((tmp_path / "run" / "checkpoints").iterdir())
     assert [path.name for path in left] == ["step-00000005"]

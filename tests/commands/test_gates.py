@@ -5,11 +5,8 @@ from __future__ import annotations
 import html
 import io
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +18,10 @@ from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.commands import gates
 from hardkuma.commands.parts import Parts
-from hardkuma.rendering.terminal import paint, safe, use_colour
+from hardkuma.rendering.terminal import paint
 from hardkuma.words_hardkuma import gate_records
 from tests.conftest import SENTENCES, WORDS
+from tests.forks import COMMAND, ForkServer
 
 TEXTS = [*SENTENCES, "", "<script>alert('marie')</script> & paris", "half \ud800 marie"]
 
@@ -172,38 +170,34 @@ def test_a_folder_of_others_and_a_damaged_journal(folder: Path, tmp_path: Path, 
     assert main(words) == 0 and output.is_file()
 
 
-def test_killed_and_resumed_as_a_user_would(folder: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed_as_a_user_would(folder: Path, forks: ForkServer, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    file = write(tmp_path / "in.jsonl", [" ".join(generator.choice(WORDS, generator.integers(1, 20))) for _ in range(1500)])
-    words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--model", str(folder), "--part-size", "16"]
-    words += ["--file", file, "--field", "body", "--resume", "--output"]
-    subprocess.run([*words, str(tmp_path / "whole.jsonl")], check=True)
+    file = write(tmp_path / "in.jsonl", [" ".join(generator.choice(WORDS, generator.integers(1, 20))) for _ in range(600)])
+    words = ["gates", "--quiet", "--model", folder, "--part-size", "16", "--file", file, "--field", "body", "--resume"]
+    whole = forks.start(COMMAND, *words, "--output", tmp_path / "whole.jsonl")
     output, parts = tmp_path / "cut.jsonl", tmp_path / "cut.jsonl.parts"
-    process = subprocess.Popen([*words, str(output)])
-    while process.poll() is None and not (parts.is_dir() and len(list(parts.iterdir())) > 20):
+    process = forks.start(COMMAND, *words, "--output", output)
+    while process.poll() is None and not (parts.is_dir() and len(list(parts.iterdir())) > 10):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and parts.is_dir() and not output.exists()
-    subprocess.run([*words, str(output)], check=True)
+    done = forks.run(COMMAND, *words, "--output", output)
+    assert done.returncode == 0 == whole.wait(), done.stderr + whole.stderr
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_two_processes_write_the_file_of_one(folder: Path, tmp_path: Path) -> None:
+def test_two_processes_write_the_file_of_one(folder: Path, forks: ForkServer, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     texts = [" ".join(generator.choice(WORDS, generator.integers(1, 6))) for _ in range(700)]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    words = ["-m", "hardkuma", "gates", "--model", str(folder), "--file", str(tmp_path / "in.txt")]
-    words += ["--part-size", "100", "--output"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([sys.executable, *words, str(tmp_path / "one.jsonl"), "--quiet"], env=environment, check=True)
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    done = subprocess.run(
-        [*launch, *words, str(tmp_path / "two.jsonl")], env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
+    words = ["gates", "--model", str(folder), "--file", str(tmp_path / "in.txt"), "--part-size", "100", "--output"]
+    assert main([*words, str(tmp_path / "one.jsonl"), "--quiet"]) == 0
+    both = forks.start_ranks(2, COMMAND, *words, tmp_path / "two.jsonl", CUDA_VISIBLE_DEVICES="")
+    for process in both:
+        assert process.wait() == 0, process.stderr
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
-    assert done.stderr.count(f"{len(texts)}/{len(texts)}") == 1, "one bar, of the main process"
+    bars = "".join(process.stderr for process in both)
+    assert bars.count(f"{len(texts)}/{len(texts)}") == 1, "one bar, of the main process"
 
 
 def test_chunks_close_early_for_long_documents() -> None:
@@ -216,28 +210,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_colours_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert use_colour(Terminal()) and not use_colour(io.StringIO())
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not use_colour(Terminal())
-
-
 def test_a_text_cannot_send_control_sequences_to_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     assert main(["gates", "--model", str(folder), "marie \033]0;owned\007 moved"]) == 0
     assert "\033" not in terminal.getvalue() and "\007" not in terminal.getvalue()
-
-
-def test_paint() -> None:
-    words = [
-        {"start": 0, "end": 2, "probability": 0.9, "selected": True},
-        {"start": 3, "end": 5, "probability": 0.1, "selected": False},
-    ]
-    record = {"text": "ab cd!", "words": words}
-    assert paint(record, colour=False) == "[ab] cd!"
-    coloured = paint(record, colour=True)
-    assert "\033[" in coloured and re.sub(r"\033\[[\d;]*m", "", coloured) == "ab cd!"
-    assert len(safe({"text": "a\x1b\x9b\tb"})["text"]) == 5

@@ -30,8 +30,7 @@ from hardkuma.demo.scores import Demo
 from hardkuma.demo.space import write_space
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.words_hardkuma import score_texts
-
-from .browser import chromium, needs_chromium
+from tests.browser import chromium, needs_chromium
 
 ATTACK = (
     "<script>document.title='broken'</script> <img src=x onerror=\"document.title='broken'\"> </p> &amp; "

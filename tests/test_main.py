@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import torch
 
 from hardkuma import HardKumaModel, surface_batch
 from hardkuma.__main__ import COMMANDS, DELEGATED_COMMANDS, main
+from tests.forks import COMMAND, ForkServer
 
 
 @pytest.fixture
@@ -39,11 +39,16 @@ def test_gates_of_arguments_and_of_standard_input(
     assert re.search(r"einstein \d\.\d\d  moved \d\.\d\d", capsys.readouterr().out)
 
 
-def test_broken_pipe_is_no_error(folder: Path) -> None:
-    texts = ["marie curie moved to paris"] * 3000
-    command = f"{sys.executable} -m hardkuma gates --model {folder} | head -1"
-    done = subprocess.run(command, shell=True, input="\n".join(texts), capture_output=True, text=True, check=False)
-    assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr and "Broken" not in done.stderr
+def test_broken_pipe_is_no_error(folder: Path, forks: ForkServer, tmp_path: Path) -> None:
+    """`hardkuma gates ... | head -1`."""
+    (tmp_path / "texts.txt").write_text("marie curie moved to paris\n" * 3000)
+    reader, writer = os.pipe()
+    with (tmp_path / "texts.txt").open() as texts:
+        process = forks.start(COMMAND, "gates", "--model", folder, stdin=texts.fileno(), stdout=writer)
+    os.close(writer)
+    with os.fdopen(reader) as shown:
+        assert re.sub(r"[\[\]]", "", shown.readline()) == "marie curie moved to paris\n"
+    assert process.wait() == 0 and "Traceback" not in process.stderr and "Broken" not in process.stderr
 
 
 def test_train_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,16 +155,18 @@ def test_colours_where_they_are_wanted(
     assert "\033[" in forced and "\x07" not in forced, "what may be a terminal gets no control characters"
 
 
-def test_interrupted_while_waiting_for_input_exits_130(folder: Path) -> None:
-    words = [sys.executable, "-m", "hardkuma", "gates", "--model", str(folder), "--format", "html"]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    process.stdin.write("a team won\n" * 600)  # more than one chunk, so that it answers once and then waits
-    process.stdin.flush()
-    process.stdout.readline()
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Traceback" not in complaint
+def test_interrupted_while_waiting_for_input_exits_130(folder: Path, forks: ForkServer) -> None:
+    (source, typed), (shown, screen) = os.pipe(), os.pipe()
+    process = forks.start(COMMAND, "gates", "--model", folder, "--format", "html", stdin=source, stdout=screen)
+    os.close(source)
+    os.close(screen)
+    with os.fdopen(typed, "w") as keyboard, os.fdopen(shown) as page:
+        keyboard.write("a team won\n" * 600)  # more than one chunk, so that it answers once and then waits
+        keyboard.flush()
+        assert page.readline().startswith("<!DOCTYPE html>")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130 and "Traceback" not in process.stderr
 
 
 def test_the_released_head_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,20 +216,3 @@ def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
     assert status_of(["demo"]) == 1
     assert "pip install" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "commands.gates",
-        "common.models",
-        "rendering.terminal",
-        "commands.writers",
-        "exporting.agreement",
-        "exporting.cards",
-        "exporting.native",
-    ],
-)
-def test_docstring_examples(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"hardkuma.{name}"))
-    assert result.attempted > 0 and result.failed == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hardkuma.rendering
+import hardkuma.rendering.html
 from hardkuma.rendering import page_foot, page_head, render_page, render_record
 
 ATTACK = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> &amp; </figure>"
@@ -55,7 +55,7 @@ def make_record(text: str, rate: float = 0.5) -> dict:
 
 
 def test_docstring_examples() -> None:
-    assert doctest.testmod(hardkuma.rendering).failed == 0
+    assert doctest.testmod(hardkuma.rendering.html).failed == 0
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("<>&\"'\n/"), max_size=60))
