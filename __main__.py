@@ -5,13 +5,40 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from .commands import adapt, benchmark, demo, export, gates, pair, train
 
-COMMANDS = {"gates": gates, "pair": pair, "adapt": adapt, "export": export}
-# Commands that read their own arguments; importing them takes seconds, which `--help` should not.
-HANDED_ON = {"demo": demo, "train": train, "benchmark": benchmark}
+
+class Command(Protocol):
+    """A module of `commands`."""
+
+    SUMMARY: str
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Add the options of the command."""
+
+    def check(self, arguments: argparse.Namespace, /) -> None:
+        """Raise a ValueError where values or combinations of options make no sense: wrong usage."""
+
+    def run(self, arguments: argparse.Namespace, /) -> int:
+        """Do it, and return the exit status."""
+
+
+class DelegatedCommand(Protocol):
+    """A module of `commands` that reads its own arguments."""
+
+    SUMMARY: str
+
+    def main(self, arguments: Sequence[str], /) -> int:
+        """Do it, and return the exit status."""
+
+
+COMMANDS: Mapping[str, Command] = {"gates": gates, "pair": pair, "adapt": adapt, "export": export}
+# They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
+DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {"demo": demo, "train": train, "benchmark": benchmark}
 
 DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on sentence encoders, without labels."
 EXAMPLES = """\
@@ -25,34 +52,38 @@ exit status: 0 done, 1 the input is at fault (one sentence says how), 2 wrong us
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All commands; nothing heavy is imported."""
+    """All commands; nothing heavy is imported.
+
+    >>> build_parser().parse_args(["pair", "one text", "another"]).rate
+    0.2
+    """
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="hardkuma", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=layout)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        summary = module.SUMMARY
-        command = commands.add_parser(
+    for name, command in COMMANDS.items():
+        summary = command.SUMMARY
+        subparser = commands.add_parser(
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=module.EXAMPLES,
+            epilog=command.EXAMPLES,
             formatter_class=layout,
         )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, check=module.check, usage_error=command.error)
-    for name, module in HANDED_ON.items():
-        commands.add_parser(name, help=module.SUMMARY, add_help=False)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run, check=command.check, usage_error=subparser.error)
+    for name, delegated in DELEGATED_COMMANDS.items():
+        commands.add_parser(name, help=delegated.SUMMARY, add_help=False)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 on success, 1 with one sentence on standard error when the input is at fault."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if words and words[0] in HANDED_ON:
-            status = HANDED_ON[words[0]].main(words[1:])
+        if given and given[0] in DELEGATED_COMMANDS:
+            status = DELEGATED_COMMANDS[given[0]].main(given[1:])
         else:
-            parsed = build_parser().parse_args(words)
+            parsed = build_parser().parse_args(given)
             try:
                 parsed.check(parsed)
             except ValueError as error:

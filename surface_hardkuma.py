@@ -47,8 +47,9 @@ def _marks() -> str:
     return "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "\U000e0100-\U000e01ef"
 
 
-# Scripts that put no space between words: Han, Hiragana, Thai, Lao, Burmese, Khmer. (Katakana spells single foreign words.)
-_UNSPACED = (
+# Scripts that put no space between words, as ranges of a regular expression's class: Han, Hiragana, Thai, Lao, Burmese,
+# Khmer. (Katakana spells single foreign words.)
+UNSPACED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     "\u0e01-\u0e3a\u0e40-\u0e4f\u0e80-\u0ecf\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\ua9e0-\ua9ef\uaa60-\uaa7f\u1780-\u17d3"
 )
@@ -56,9 +57,9 @@ _UNSPACED = (
 
 def _word_pattern() -> re.Pattern[str]:
     marks = _marks()
-    letters = rf"[^\W_{_UNSPACED}]++"
+    letters = rf"[^\W_{UNSPACED}]++"
     # Where nothing shows the end of a word, each character with its marks is one; spans join neighbours again.
-    single = rf"(?![{marks}])[{_UNSPACED}][{marks}]*+"
+    single = rf"(?![{marks}])[{UNSPACED}][{marks}]*+"
     # Letters with their marks, joined by an inner apostrophe, hyphen (a soft one too), full stop, & or _, by Hebrew geresh
     # or gershayim, or by a zero-width (non-)joiner.
     # An 's that ends a word is a word of its own: it is no part of the name before it.

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .options import add_quiet_argument
+
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
 
 
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="Markdown files or model folders to write the table to",
     )
     parser.add_argument("--again", action="store_true", help="run everything again, even what is done")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet_argument(parser)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`hardkuma demo`: hands its words on to demo/page.py."""
+"""`hardkuma demo`: runs demo/serve.py, which reads its own arguments."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from collections.abc import Sequence
 SUMMARY = "start the demonstration page on this machine"
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Serve until Ctrl-C."""
-    try:
-        from ..demo.page import main as run
+    from ..demo.serve import main as serve
 
-        return run(list(words))
-    except ModuleNotFoundError as error:
-        if error.name != "gradio":
-            raise
-        raise ImportError("the demo needs the package gradio: pip install 'hardkuma[demo]'") from error
+    return serve(list(arguments))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
+from .options import add_field_argument, add_quiet_argument
+
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
 examples:
@@ -20,27 +22,27 @@ SENTENCES = {"native": 6000, "onnx": 500}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma export`."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for kind, text in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
+    for kind, summary in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
         command = kinds.add_parser(
-            kind, help=text, description=text, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+            kind, help=summary, description=summary, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         command.add_argument(
             "model", nargs="?", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released)"
         )
         command.add_argument("output", metavar="OUT", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
-        command.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
+        add_field_argument(command)
         command.add_argument(
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
         )
-        command.add_argument("--quiet", action="store_true", help="no progress bar")
+        add_quiet_argument(command)
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse options that make no sense."""
+    """Check values and combinations of options."""
     if arguments.sentences < 2:
         raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
     if arguments.field is not None and not arguments.data:
@@ -52,21 +54,23 @@ def run(arguments: argparse.Namespace) -> int:
     from ..common.models import load_model
     from ..common.showcase import name_sources
     from ..corpora import bundled_texts, read_texts
+    from ..corpora.bundled import BUNDLED_SIZE
 
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, column=arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))
     else:
-        texts = bundled_texts(arguments.sentences)
+        texts = bundled_texts(min(arguments.sentences, BUNDLED_SIZE))
     model = load_model(arguments.model, "cpu")
     source = name_sources(arguments.data)
     if arguments.kind == "native":
         from ..exporting.native import export_native
 
-        found = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
+        agreement = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
         print(
-            f"{arguments.output}: on held-out text AUROC {found.auroc:.3f} against the gates' decisions, correlation "
-            f"{found.pearson:.3f} (Pearson), {found.spearman:.3f} (Spearman), same decision {found.decisions:.1%}"
+            f"{arguments.output}: on held-out text AUROC {agreement.auroc:.3f} against the gates' decisions, correlation "
+            f"{agreement.pearson:.3f} (Pearson), {agreement.spearman:.3f} (Spearman), "
+            f"same decision {agreement.decisions:.1%}"
         )
         return 0
     from ..exporting.onnx_files import export_onnx

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..rendering.terminal import safe, use_colour
-from .options import add_model_argument
+from .options import add_batch_size_argument, add_field_argument, add_model_argument, add_quiet_argument
+from .parts import Parts
+from .processes import count_processes, join_process_group
+from .writers import FORMATS, SequentialFormat, choose_output_format, make_format
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from ..modeling_hardkuma import HardKumaModel
+    from ..words_hardkuma import Record
 
 SUMMARY = "show which words of texts are selected"
 EXAMPLES = """\
@@ -47,30 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--file", metavar="FILE", help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too"
     )
-    source.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
-    what = parser.add_argument_group("selection")
-    add_model_argument(what)
-    what.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
-    what.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
-    what.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
-    out = parser.add_argument_group("output")
-    out.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
-    out.add_argument("--format", choices=("text", "jsonl", "parquet", "html"), help="default: from the suffix, or text")
-    out.add_argument("--numbers", action="store_true", help="with text: each word's probability too")
-    out.add_argument("--resume", action="store_true", help="go on with an interrupted run")
-    out.add_argument(
+    add_field_argument(source)
+    selection = parser.add_argument_group("selection")
+    add_model_argument(selection)
+    selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
+    selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
+    selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
+    output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
+    output.add_argument("--numbers", action="store_true", help="with text: each word's probability too")
+    output.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    output.add_argument(
         "--part-size", type=int, default=CHUNK_TEXTS, metavar="N", help="texts of a part of --output (default: %(default)s)"
     )
-    out.add_argument("--quiet", action="store_true", help="no progress bar")
-    how = parser.add_argument_group("speed")
-    how.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts a pass (default: %(default)s)")
-    how.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
+    add_quiet_argument(output)
+    speed = parser.add_argument_group("speed")
+    add_batch_size_argument(speed)
+    speed.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse values and combinations of options that make no sense."""
+    """Check values and combinations of options."""
     from ..words_hardkuma import check_count, check_selection
-    from .writers import choose_format
 
     check_selection(arguments.rate, arguments.threshold)
     check_count("--batch-size", arguments.batch_size)
@@ -83,24 +88,24 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("--resume needs --file and --output: standard input cannot be read again.")
     if arguments.output and arguments.file and arguments.output.resolve() == Path(arguments.file).resolve():
         raise ValueError(f"{arguments.output} is both --file and --output; write to another file.")
-    if choose_format(arguments.format, arguments.output) != "text" and arguments.numbers:
+    if choose_output_format(arguments.format, arguments.output) != "text" and arguments.numbers:
         raise ValueError("--numbers belongs to the format text; the other formats have every probability.")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Score and write; 0 when done."""
-    from .writers import choose_format
-
-    format = choose_format(arguments.format, arguments.output)
+    format = choose_output_format(arguments.format, arguments.output)
     if arguments.output is None:
-        return _to_stream(arguments, format)
-    return _to_file(arguments, format)
+        _write_to_stream(arguments, format)
+    else:
+        _write_to_file(arguments, format)
+    return 0
 
 
 # ---- input --------------------------------------------------------------------------------------------------------------
 
 
-def _texts(arguments: argparse.Namespace) -> Iterator[str]:
+def _read_input(arguments: argparse.Namespace) -> Iterator[str]:
     from ..corpora.lines import decoded_lines
     from ..corpora.rows import read_rows
     from ..words_hardkuma import encodable
@@ -115,10 +120,10 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     return map(encodable, rows)
 
 
-def chunks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[str]]:
-    """Lists of at most `most` texts, closed early once they hold `characters`.
+def chunks(texts: Iterable[str], max_texts: int, max_characters: int) -> Iterator[list[str]]:
+    """Lists of at most `max_texts` texts, closed early once they hold `max_characters`.
 
-    >>> list(chunks(["a", "b", "long text", "c"], most=2, characters=5))
+    >>> list(chunks(["a", "b", "long text", "c"], max_texts=2, max_characters=5))
     [['a', 'b'], ['long text'], ['c']]
     """
     chunk: list[str] = []
@@ -126,14 +131,14 @@ def chunks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[st
     for text in texts:
         chunk.append(text)
         size += len(text)
-        if len(chunk) == most or size >= characters:
+        if len(chunk) == max_texts or size >= max_characters:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
 
 
-def _records(model: Any, chunk: Sequence[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Namespace) -> list[Record]:
     from ..words_hardkuma import gate_records
 
     return gate_records(
@@ -149,103 +154,63 @@ def _records(model: Any, chunk: Sequence[str], arguments: argparse.Namespace) ->
 # ---- to a terminal or pipe ----------------------------------------------------------------------------------------------
 
 
-def _to_stream(arguments: argparse.Namespace, format: str) -> int:
+def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from .writers import Lines
 
-    if _processes() > 1:
+    if count_processes() > 1:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
     out = sys.stdout
-    writer = Lines(format, numbers=arguments.numbers, colour=use_colour(out))
-    shown = safe if format == "text" and (out.isatty() or writer.colour) else dict
+    writer = SequentialFormat(format, numbers=arguments.numbers, colour=use_colour(out))
+    make_safe = safe if format == "text" and (out.isatty() or writer.colour) else dict
     # Somebody who types wants an answer to each line.
-    typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
-    texts = _texts(arguments)
+    is_typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
+    texts = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
     out.write(writer.head.decode())
-    for chunk in chunks(texts, 1 if typed else STREAM_TEXTS, CHUNK_CHARACTERS):
-        out.write(writer.part([shown(record) for record in _records(model, chunk, arguments)]).decode())
+    for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
+        out.write(writer.part([make_safe(record) for record in _score(model, chunk, arguments)]).decode())
         out.flush()
     out.write(writer.foot.decode())
-    return 0
 
 
 # ---- to a file ----------------------------------------------------------------------------------------------------------
 
 
-def _at_once() -> None:
-    """Alone, there is nobody to wait for."""
-
-
-@dataclass
-class _Crew:
-    """This process among those that share the work."""
-
-    rank: int = 0
-    size: int = 1
-    device: str | None = None
-    wait: Callable[[], None] = _at_once
-
-
-def _processes() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _join_crew(device: str | None) -> _Crew:
-    if _processes() == 1:
-        return _Crew(device=device)
-    try:
-        from accelerate import PartialState
-    except ImportError as error:
-        raise ImportError("several processes need the package accelerate: pip install accelerate") from error
-    import torch
-
-    # The wait at the end lasts as long as the slowest process, which may be hours behind.
-    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=30))
-    if state.num_processes != _processes():
-        raise ValueError(
-            f"{_processes()} processes were started, but accelerate joined {state.num_processes}; check its setup."
-        )
-    return _Crew(state.process_index, state.num_processes, device or str(state.device), state.wait_for_everyone)
-
-
-def _to_file(arguments: argparse.Namespace, format: str) -> int:
+def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from .parts import Parts
-    from .writers import make_format
 
-    crew = _join_crew(arguments.device)
-    if crew.size > 1 and not arguments.file:
+    group = join_process_group(arguments.device)
+    if group.size > 1 and not arguments.file:
         raise ValueError("several processes need --file: each of them reads it.")
-    writer, parts, texts = make_format(format, numbers=arguments.numbers), Parts(arguments.output), _texts(arguments)
-    model = load_model(arguments.model, crew.device)
-    if crew.rank == 0:
+    writer, parts = make_format(format, numbers=arguments.numbers), Parts(arguments.output)
+    texts = _read_input(arguments)
+    model = load_model(arguments.model, group.device)
+    if group.rank == 0:
         parts.begin(_settings(arguments, format, model), arguments.resume)
-    crew.wait()
+    group.wait()
     done = parts.finished()
-    crew.wait()  # nobody adds a part before all have looked: they divide the missing ones among them
+    group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
     count = missing = 0
-    with _bar(arguments, crew.rank == 0) as bar:
+    with _progress_bar(arguments, group.rank == 0) as bar:
         for number, chunk in enumerate(chunks(texts, arguments.part_size, CHUNK_CHARACTERS)):
             count += 1
             if number not in done:
-                if missing % crew.size == crew.rank:
-                    parts.add(number, writer.part(_records(model, chunk, arguments)))
+                if missing % group.size == group.rank:
+                    parts.add(number, writer.part(_score(model, chunk, arguments)))
                 missing += 1
             bar.update(len(chunk))
-    crew.wait()
-    if crew.rank == 0:
+    group.wait()
+    if group.rank == 0:
         parts.close(count, writer.join)
-    crew.wait()
-    return 0
+    group.wait()
 
 
-def _bar(arguments: argparse.Namespace, main: bool) -> Any:
+def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     from tqdm import tqdm
 
     from ..corpora.rows import count_rows
 
-    quiet = arguments.quiet or not main or not arguments.file
+    quiet = arguments.quiet or not is_main or not arguments.file
     total = None
     if not quiet:
         with suppress(OSError, ValueError):  # reading will tell
@@ -254,13 +219,15 @@ def _bar(arguments: argparse.Namespace, main: bool) -> Any:
     return tqdm(total=total, unit=" texts", disable=quiet, mininterval=0.5 if sys.stderr.isatty() else 10)
 
 
-def _settings(arguments: argparse.Namespace, format: str, model: Any) -> dict[str, Any]:
+def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, Any]:
     """All that the bytes of the output depend on."""
     from .. import __version__
+    from ..encoders_hardkuma import fingerprint
 
     settings = {
         "version": __version__,
-        "model": _model_digest(model),
+        # The encoder's weights are known by their fingerprint, which the configuration holds.
+        "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model.gate_head)],
         "field": arguments.field,
         "rate": arguments.rate,
         "threshold": arguments.threshold,
@@ -269,18 +236,13 @@ def _settings(arguments: argparse.Namespace, format: str, model: Any) -> dict[st
         "format": format,
         "numbers": arguments.numbers,
         "part_size": [arguments.part_size, CHUNK_CHARACTERS],
+        "file": [arguments.file],
     }
     if arguments.file and Path(arguments.file).exists():
-        found = Path(arguments.file).stat()
-        settings["file"] = [Path(arguments.file).name, found.st_size, found.st_mtime_ns]
-    else:
-        settings["file"] = [arguments.file]
+        status = Path(arguments.file).stat()
+        settings["file"] = [Path(arguments.file).name, status.st_size, status.st_mtime_ns]
     return settings
 
 
-def _model_digest(model: Any) -> str:
-    """SHA-256 of the configuration and the gate head. The encoder's weights are known by their fingerprint."""
-    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
-    for name, tensor in sorted(model.gate_head.state_dict().items()):
-        digest.update(name.encode() + tensor.float().cpu().numpy().tobytes())
-    return digest.hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -14,3 +14,36 @@ def add_model_argument(parser: argparse._ActionsContainer) -> None:
     True
     """
     parser.add_argument("--model", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released gate head)")
+
+
+def add_field_argument(parser: argparse._ActionsContainer) -> None:
+    """`--field`, the column of a file that holds the text.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_field_argument(parser)
+    >>> parser.parse_args(["--field", "body"]).field
+    'body'
+    """
+    parser.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
+
+
+def add_batch_size_argument(parser: argparse._ActionsContainer) -> None:
+    """`--batch-size`, 32 by default; `check_count` checks it.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_batch_size_argument(parser)
+    >>> parser.parse_args([]).batch_size
+    32
+    """
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts a pass (default: %(default)s)")
+
+
+def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
+    """`--quiet`, for no progress bar.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_quiet_argument(parser)
+    >>> parser.parse_args([]).quiet
+    False
+    """
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")

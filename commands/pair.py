@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
 
-from ..rendering.terminal import paint, safe, use_colour
+from ..rendering.html import page_foot, page_head, render_pair
+from ..rendering.terminal import paint_pair, use_colour
 from .options import add_model_argument
 
 SUMMARY = "show which words make two texts similar"
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse a rate that is no fraction."""
+    """Check that the rate is a fraction."""
     from ..words_hardkuma import check_selection
 
     check_selection(arguments.rate, None)
@@ -53,48 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(pair, ensure_ascii=False))
     elif arguments.format == "html":
-        from ..rendering.html import page_foot, page_head, render_pair
-
         print(page_head("What makes two texts similar") + render_pair(pair) + page_foot(), end="")
     else:
-        print(describe(pair, use_colour(sys.stdout), sys.stdout.isatty() or use_colour(sys.stdout)))
+        colour = use_colour(sys.stdout)
+        print(paint_pair(pair, colour, sys.stdout.isatty() or colour))
     return 0
-
-
-def describe(pair: Mapping[str, Any], colour: bool, terminal: bool) -> str:
-    """What `explain_pair` found, for people."""
-    sides = [safe(pair[name]) if terminal else pair[name] for name in "ab"]
-    most = max([word["fall"] for side in sides for word in side["words"]], default=0.0)
-    lines = [f"similarity {pair['similarity']:.3f}", ""]
-    for name, side in zip("AB", sides, strict=True):
-        share = [max(word["fall"], 0.0) / most if most > 0 else 0.0 for word in side["words"]]
-        words = [
-            {**word, "probability": value, "selected": word["carries"]}
-            for word, value in zip(side["words"], share, strict=True)
-        ]
-        cut = "  (the encoder does not see the end)" if side["truncated"] else ""
-        lines.append(f"{name}  {paint({**side, 'words': words}, colour)}{cut}")
-        carrying = sorted((word for word in side["words"] if word["carries"]), key=lambda word: -word["fall"])
-        lines.append(
-            "   " + (", ".join(f"{_word(side, word)} {word['fall']:.3f}" for word in carrying) or "no word carries it")
-        )
-    links = [
-        f"{_word(sides[0], sides[0]['words'][link['a']])} - {_word(sides[1], sides[1]['words'][link['b']])}"
-        for link in pair["links"][:3]
-    ]
-    if links:
-        lines += ["", f"together: {', '.join(links)}"]
-    if not any(word["carries"] for side in sides for word in side["words"]):
-        return "\n".join(lines)
-    without = pair["faithfulness"]["similarity_without"]
-    lines += [
-        "",
-        f"without one side's words {without['carrying']:.3f}, without as many random ones {without['random']:.3f}",
-    ]
-    if pair["faithfulness"]["faithful"] is False:
-        lines.append("The check fails: these words do not carry the similarity more than others do.")
-    return "\n".join(lines)
-
-
-def _word(side: Mapping[str, Any], word: Mapping[str, Any]) -> str:
-    return side["text"][word["start"] : word["end"]]

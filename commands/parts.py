@@ -5,7 +5,7 @@
     out.jsonl                       appears when all parts are there, whole
 
 Parts depend on the input alone, so the file is the same to the byte whether the run was interrupted, and however many
-processes shared it.
+processes shared it. All of them are on the disk before anybody counts on them.
 """
 
 from __future__ import annotations
@@ -15,42 +15,65 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from .writers import sync
+from ..common.files import open_atomically, write_atomically
+
+JOURNAL = "journal.json"
 
 
 class Parts:
-    """The parts of one output file."""
+    """The parts of one output file.
+
+    >>> import tempfile
+    >>> output = Path(tempfile.mkdtemp()) / "out.txt"
+    >>> parts = Parts(output)
+    >>> parts.begin({"rate": 0.2}, resume=False)
+    >>> parts.add(0, b"one ")
+    >>> parts.add(1, b"two")
+    >>> parts.close(2, lambda paths, stream: stream.writelines(path.read_bytes() for path in paths))
+    >>> output.read_text(), parts.folder.exists()
+    ('one two', False)
+    """
 
     def __init__(self, output: Path):
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
 
     def begin(self, settings: dict[str, Any], resume: bool) -> None:
-        """Make or take over the folder. An earlier run's parts are thrown away, or kept with `resume` if they fit."""
+        """Make or take over the folder. An earlier run's parts are thrown away, or kept with `resume` if they fit.
+
+        Args:
+            settings: plain JSON values on which the bytes of the output depend.
+            resume: go on with the parts of a run with the same settings; an error where they differ.
+        """
         if self.output.is_dir():
             raise IsADirectoryError(f"{self.output} is a folder; give a file to write.")
         if not self.output.parent.is_dir():
-            raise FileNotFoundError(f"{self.output.parent} is no folder: make it first.")
-        journal = self.folder / "journal.json"
+            raise FileNotFoundError(f"{self.output.parent} is not a folder: make it first.")
+        journal = self.folder / JOURNAL
         if self.folder.exists():
-            if any(self.folder.iterdir()) and not journal.is_file() and not (self.folder / f"{journal.name}.tmp").is_file():
-                raise FileExistsError(f"{self.folder} exists and is none of ours (no {journal.name}): move it away.")
-            before = _read_journal(journal) if resume and journal.is_file() else None
-            if before == settings:
+            self._check_ownership()
+            earlier = _read_journal(journal) if resume and journal.is_file() else None
+            if earlier == settings:
                 for path in self.folder.glob("*.tmp"):
                     path.unlink()
                 return
-            if before is not None:
-                changed = sorted(key for key in {*before, *settings} if before.get(key) != settings.get(key))
+            if earlier is not None:
+                changed = sorted(key for key in {*earlier, *settings} if earlier.get(key) != settings.get(key))
                 raise ValueError(
                     f"{self.folder} holds a run with other settings ({', '.join(changed)} changed): "
                     "use the same, or start again without --resume."
                 )
             shutil.rmtree(self.folder)
         self.folder.mkdir()
-        self._write(journal, json.dumps(settings, indent=2).encode())
+        write_atomically(journal, json.dumps(settings, indent=2), durable=True)
+
+    def _check_ownership(self) -> None:
+        """A folder that no run has made is not to be thrown away; one that was stopped in its first moment may be."""
+        journals = [*self.folder.glob(JOURNAL), *self.folder.glob(f".{JOURNAL}.*.tmp")]
+        if any(self.folder.iterdir()) and not journals:
+            raise FileExistsError(f"{self.folder} exists, but no run of this command made it (no {JOURNAL}): move it away.")
 
     def finished(self) -> set[int]:
         """Numbers of the parts that are there."""
@@ -58,27 +81,22 @@ class Parts:
 
     def add(self, number: int, content: bytes) -> None:
         """Write one part; it is there wholly or not at all."""
-        self._write(self._path(number), content)
+        write_atomically(self._path(number), content, durable=True)
 
-    def close(self, count: int, join: Callable[[Iterable[Path], Path], None]) -> None:
+    def close(self, count: int, join: Callable[[Iterable[Path], BinaryIO], None]) -> None:
         """Join parts 0 to count - 1 into the output and remove them."""
         missing = set(range(count)) - self.finished()
         if missing:
             raise OSError(f"part {min(missing)} of {count} is missing in {self.folder}: run again with --resume.")
-        temporary = self.folder / "joined.tmp"
-        join((self._path(number) for number in range(count)), temporary)
-        os.replace(temporary, self.output)
+        # In the folder of the parts, so that what an interruption leaves there is cleared away by the next run.
+        joined = self.folder / "joined"
+        with open_atomically(joined, durable=True) as stream:
+            join((self._path(number) for number in range(count)), stream)
+        os.replace(joined, self.output)
         shutil.rmtree(self.folder)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:08d}"
-
-    def _write(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f"{path.name}.tmp")
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-            sync(stream)
-        os.replace(temporary, path)
 
 
 def _read_journal(path: Path) -> Any:

@@ -3,48 +3,63 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from ..common.packages import require
 from ..rendering.html import page_foot, page_head, render_record
 from ..rendering.terminal import paint
 
+if TYPE_CHECKING:
+    from ..words_hardkuma import Record
+
 FORMATS = ("text", "jsonl", "parquet", "html")
-_BY_SUFFIX = {".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".html": "html", ".htm": "html"}
-
-Record = dict[str, Any]
-
-
-class Format(Protocol):
-    """A part is the bytes of some records; joining parts in order gives the file, however the records were divided up."""
-
-    def part(self, records: Sequence[Record]) -> bytes: ...
-
-    def join(self, parts: Iterable[Path], target: Path) -> None: ...
+_FORMAT_BY_SUFFIX = {
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".html": "html",
+    ".htm": "html",
+}
 
 
-class Lines:
-    """Formats whose file is a head, the records one after the other, and a foot."""
+class RecordFormat(Protocol):
+    """A part is the bytes of several records; joined in order the parts give the file, however the records were divided."""
+
+    def part(self, records: Sequence[Record]) -> bytes:
+        """The bytes of these records."""
+
+    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
+        """Write the whole file from the files of its parts, in order."""
+
+
+class SequentialFormat:
+    """Formats whose file is a head, the records one after the other, and a foot: text, JSON lines, HTML.
+
+    >>> word = {"word": "Al", "start": 0, "end": 2, "probability": 0.9, "selected": True}
+    >>> SequentialFormat("text", numbers=True).part([{"text": "Al!", "words": [word]}])
+    b'[Al]!\\n  Al 0.90\\n'
+    """
 
     def __init__(self, format: str, title: str = "HardKuma gates", numbers: bool = False, colour: bool = False):
         self.head = page_head(title).encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
-        self._one = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
+        self._render = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
         self.numbers, self.colour = numbers, colour
 
     def part(self, records: Sequence[Record]) -> bytes:
-        return "".join([self._one(record) + "\n" for record in records]).encode()
+        """The records one after the other, each with a line end."""
+        return "".join([self._render(record) + "\n" for record in records]).encode()
 
-    def join(self, parts: Iterable[Path], target: Path) -> None:
-        with open(target, "wb") as stream:
-            stream.write(self.head)
-            for part in parts:
-                stream.write(part.read_bytes())
-            stream.write(self.foot)
-            sync(stream)
+    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
+        """Head, parts, foot."""
+        stream.write(self.head)
+        for part in parts:
+            stream.write(part.read_bytes())
+        stream.write(self.foot)
 
     def _json(self, record: Record) -> str:
         return self._dumps(record)
@@ -56,48 +71,44 @@ class Lines:
         return line
 
 
-class Parquet:
+class ParquetFormat:
     """One row group a part; columns are the fields of a record."""
 
     def __init__(self) -> None:
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise ImportError("Parquet needs the package pyarrow: pip install pyarrow") from error
-        self._arrow, self._parquet = pyarrow, pyarrow.parquet
-        place = [("start", pyarrow.int32()), ("end", pyarrow.int32()), ("probability", pyarrow.float32())]
-        word = pyarrow.struct([("word", pyarrow.string()), *place, ("selected", pyarrow.bool_())])
-        span = pyarrow.struct([("text", pyarrow.string()), *place])
-        self.schema = pyarrow.schema(
+        self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+        arrow = self._arrow
+        span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
+        word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
+        span = arrow.struct([("text", arrow.string()), *span_fields])
+        self.schema = arrow.schema(
             [
-                ("text", pyarrow.string()),
-                ("words", pyarrow.list_(word)),
-                ("spans", pyarrow.list_(span)),
-                ("rate", pyarrow.float64()),
-                ("windows", pyarrow.int32()),
+                ("text", arrow.string()),
+                ("words", arrow.list_(word)),
+                ("spans", arrow.list_(span)),
+                ("rate", arrow.float64()),
+                ("windows", arrow.int32()),
             ]
         )
 
     def part(self, records: Sequence[Record]) -> bytes:
+        """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
         table = self._arrow.Table.from_pylist(list(records), schema=self.schema)
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
 
-    def join(self, parts: Iterable[Path], target: Path) -> None:
-        with open(target, "wb") as stream:
-            with self._parquet.ParquetWriter(stream, self.schema) as writer:
-                for part in parts:
-                    table = self._parquet.read_table(part)
-                    writer.write_table(table, row_group_size=max(len(table), 1))
-            sync(stream)
+    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
+        """The row groups of all parts in one file."""
+        with self._parquet.ParquetWriter(stream, self.schema) as writer:
+            for part in parts:
+                table = self._parquet.read_table(part)
+                writer.write_table(table, row_group_size=max(len(table), 1))
 
 
-def choose_format(format: str | None, output: Path | None) -> str:
+def choose_output_format(format: str | None, output: Path | None) -> str:
     """The format given, or that of the output's suffix; text for a terminal or pipe.
 
-    >>> choose_format(None, Path("out.jsonl")), choose_format(None, None)
+    >>> choose_output_format(None, Path("out.jsonl")), choose_output_format(None, None)
     ('jsonl', 'text')
     """
     if format is not None or output is None:
@@ -105,18 +116,16 @@ def choose_format(format: str | None, output: Path | None) -> str:
         if chosen == "parquet" and output is None:
             raise ValueError("Parquet is written to a file: add --output FILE.parquet")
         return chosen
-    if output.suffix.lower() not in _BY_SUFFIX:
-        known = ", ".join(_BY_SUFFIX)
+    if output.suffix.lower() not in _FORMAT_BY_SUFFIX:
+        known = ", ".join(_FORMAT_BY_SUFFIX)
         raise ValueError(f"{output}: the suffix {output.suffix!r} names no format; use one of {known}, or add --format.")
-    return _BY_SUFFIX[output.suffix.lower()]
+    return _FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def make_format(name: str, numbers: bool = False, colour: bool = False) -> Format:
-    """The writer of a format."""
-    return Parquet() if name == "parquet" else Lines(name, numbers=numbers, colour=colour)
+def make_format(name: str, numbers: bool = False, colour: bool = False) -> RecordFormat:
+    """The writer of a format.
 
-
-def sync(stream: Any) -> None:
-    """Bytes reach the disk before anybody counts on them."""
-    stream.flush()
-    os.fsync(stream.fileno())
+    >>> make_format("jsonl").part([{"text": "Hi", "words": []}])
+    b'{"text":"Hi","words":[]}\\n'
+    """
+    return ParquetFormat() if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)

@@ -1,1 +1,1 @@
-"""What several rooms share: models by name, optional packages, whole files, versions, our own sentences to show."""
+"""What several rooms share: models by name, optional packages, whole files, checks, versions, our own sentences to show."""

@@ -21,7 +21,7 @@ def load_released() -> tuple[HardKumaModel, PreTrainedTokenizerBase]:
     >>> model, tokenizer = load_released()
     >>> out = model(**tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"))
     >>> out.gates.shape, model.training
-    (torch.Size([1, 8]), False)
+    (torch.Size([1, 9]), False)
     """
     if not (RELEASED / "model.safetensors").is_file():
         raise FileNotFoundError(f"{RELEASED} has no model.safetensors: install the package again.")
@@ -49,6 +49,7 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
     try:
         if device == "meta":
             raise RuntimeError("it holds no values")
-        return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        target = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return model.to(target)  # type: ignore[arg-type]  # by transformers' decorator mypy takes this for the unbound method
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}); leave it out.") from error

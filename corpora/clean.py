@@ -6,13 +6,18 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from .sentences import split_sentences
 
 __all__ = ["CleanSummary", "CleanTexts", "clean", "count_words", "split_sentences"]
 
-# Scripts written without spaces: Chinese, Japanese, Thai, Lao, Burmese, Khmer.
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+
+@cache
+def _unspaced_character() -> re.Pattern[str]:
+    from ..surface_hardkuma import UNSPACED  # imports torch, which reading text does not need
+
+    return re.compile(f"[{UNSPACED}]")
 
 
 def count_words(text: str) -> int:
@@ -21,8 +26,7 @@ def count_words(text: str) -> int:
     >>> count_words("It works - mostly !"), count_words("東京は大きい都市です")
     (3, 5)
     """
-    unspaced = len(_UNSPACED.findall(text))
-    spaced = _UNSPACED.sub(" ", text) if unspaced else text
+    spaced, unspaced = _unspaced_character().subn(" ", text)
     return sum(any(c.isalnum() for c in part) for part in spaced.split()) + (unspaced + 1) // 2
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from ..common.checks import check_choice
 from .detokenise import detokenise
 from .errors import CorpusError
 from .labelled import LabelledSentence
@@ -36,8 +37,7 @@ def read_conll(path: str | os.PathLike[str], format: str | None = None) -> Itera
     """
     file = check_file(path)
     chosen = format or ("conllu" if bare_suffix(file) == ".conllu" else "conll")
-    if chosen not in ("conll", "conllu"):
-        raise ValueError(f"format must be 'conll' or 'conllu', got {format!r}")
+    check_choice("format", chosen, ("conll", "conllu"))
     return _labelled(os.fspath(path), chosen)
 
 
@@ -74,7 +74,7 @@ def conll_sentences(path: str) -> Iterator[tuple[int, list[list[str]]]]:
     [(2, [['#', 'O'], ['Ana', 'I-PER']])]
     """
     width: int | None = None
-    first, rows = 0, []
+    first, rows = 0, list[list[str]]()
     for number, line in read_lines(path):
         if not line.strip():
             if rows:
@@ -119,7 +119,7 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
     [('Go!', ('VERB', 'PUNCT'))]
     """
     text: str | None = None
-    first, rows = 0, []
+    first, rows = 0, list[list[str]]()
     for number, line in read_lines(path):
         if not line.strip():
             if rows:

@@ -26,17 +26,15 @@ class LabelledSentence:
     source: str = ""
 
     def __post_init__(self) -> None:
+        from ..surface_hardkuma import check_words  # imports torch, which reading text does not need
+
         if len(self.offsets) != len(self.tags):
             raise ValueError(f"one tag per word is needed, got {len(self.tags)} tags for {len(self.offsets)} words")
-        last = 0
-        for start, end in self.offsets:
-            if not last <= start < end <= len(self.text):
-                size = len(self.text)
-                raise ValueError(f"offsets must rise and lie within {size} characters, got {(start, end)} after {last}")
-            last = end
+        check_words(self.text, self.offsets)
 
     @property
     def words(self) -> tuple[str, ...]:
+        """The words themselves, in order."""
         return tuple(self.text[start:end] for start, end in self.offsets)
 
     @property

@@ -56,7 +56,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
         yield from decoded_lines(stream, file)
 
 
-def decoded_lines(stream: IO[bytes], name: str | Path) -> Iterator[tuple[int, str]]:
+def decoded_lines(stream: IO[bytes] | gzip.GzipFile, name: str | Path) -> Iterator[tuple[int, str]]:
     """The lines of an open binary stream, as `read_lines` gives them; `name` is for complaints.
 
     >>> import io

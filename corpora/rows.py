@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from ..common.packages import require
+from .columns import Column, read_column
 from .lines import read_lines
-from .readers import VALUES, choose_format, read_texts
+from .readers import choose_input_format, read_texts
 
 
-def read_rows(path: str | os.PathLike[str], format: str | None = None, column: str | int | None = None) -> Iterator[str]:
+def read_rows(path: str | os.PathLike[str], format: str | None = None, column: Column = None) -> Iterator[str]:
     """One text a row, unchanged, in order; "" for a missing or blank value. Memory stays flat however large the file.
 
     Args:
@@ -21,29 +23,33 @@ def read_rows(path: str | os.PathLike[str], format: str | None = None, column: s
         column: field of JSON lines; column of CSV, TSV, Parquet or a Hub data set. By default text or sentence.
 
     >>> import tempfile
-    >>> name = os.path.join(tempfile.mkdtemp(), "some.txt")
+    >>> name = os.path.join(tempfile.mkdtemp(), "three.txt")
     >>> _ = open(name, "w").write("One. Two.\\n\\nThree <unk>\\n")
     >>> list(read_rows(name))
     ['One. Two.', '', 'Three <unk>']
     """
-    name, chosen = os.fspath(path), choose_format(path, format, column)
+    name, chosen = os.fspath(path), choose_input_format(path, format, column)
     if chosen in ("conll", "conllu"):
         return read_texts(name, chosen, split_sentences=False)
     if chosen == "text":
         return (line for _, line in read_lines(name))
-    return ("" if value is None else value[0] for value in VALUES[chosen](name, column, chosen))
+    return ("" if row is None else row.text for row in read_column(name, chosen, column))
 
 
 def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int | None:
     """How many rows `read_rows` will give, where that is cheap to know (for a progress bar); None where it is not.
 
-    Blank lines of JSON lines, which are no rows, are counted.
-    """
-    chosen = choose_format(path, format, None)
-    if chosen == "parquet":
-        import pyarrow.parquet
+    Blank lines of JSON lines, which give no row, are counted.
 
-        return pyarrow.parquet.read_metadata(path).num_rows
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "three.txt")
+    >>> _ = open(name, "w").write("One. Two.\\n\\nThree")
+    >>> count_rows(name)
+    3
+    """
+    chosen = choose_input_format(path, format)
+    if chosen == "parquet":
+        return require("pyarrow.parquet", "parquet").read_metadata(path).num_rows
     if chosen not in ("text", "jsonl") or os.fspath(path).lower().endswith(".gz"):
         return None
     lines, last = 0, b"\n"

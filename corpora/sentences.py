@@ -78,26 +78,27 @@ def _is_end(line: str, start: int, match: re.Match[str], end: int) -> bool:
     if mark != ".":
         trailing_off = mark.strip("….") == ""
         return not (trailing_off and word_after.split("'")[0].split("’")[0] == "i")  # Well... I think so
-    before = re.search(r"[^\s(\[\"“‘'—–]*$", line[start : match.start()])[0]
-    return _full_stop_ends(line[start : match.start()], before, head, word_after, bool(match["close"]))
+    sentence = line[start : match.start()]
+    last_word = re.split(r"[\s(\[\"“‘'—–]", sentence)[-1]
+    return _full_stop_ends(sentence, last_word, head, word_after, bool(match["close"]))
 
 
-def _full_stop_ends(sentence: str, before: str, head: str, word_after: str, closed: bool) -> bool:
-    """Whether "." ends the sentence, from the word `before` it and what follows."""
-    word = before.lower()
-    if not before:
+def _full_stop_ends(sentence: str, last_word: str, head: str, word_after: str, closed: bool) -> bool:
+    """Whether "." ends the sentence, from the word before it and what follows."""
+    word = last_word.lower()
+    if not last_word:
         return True  # a mark set apart by a space
     if word in _TITLES and not closed:
         return False
     if word in _BEFORE_NUMBER and head[0].isdigit():
         return False
-    if before.isdigit() and sentence.strip() == before:
+    if last_word.isdigit() and sentence.strip() == last_word:
         return False  # a numbered line
-    if word in _MAYBE_LAST or _DOTTED.fullmatch(before):
+    if word in _MAYBE_LAST or _DOTTED.fullmatch(last_word):
         return word_after in _OPENS_SENTENCE
-    if len(before) == 1 and before.isalpha():
+    if len(last_word) == 1 and last_word.isalpha():
         # An initial, or the last word of "so did I", "vitamin C".
-        return word_after in _OPENS_SENTENCE or before.islower()
+        return word_after in _OPENS_SENTENCE or last_word.islower()
     return True
 
 

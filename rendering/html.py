@@ -1,6 +1,6 @@
 """Gate records as HTML: words shaded by probability, selected spans outlined; nothing is fetched, every text is escaped.
 
-A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text. This module needs no other.
+A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text.
 A file of any size is written piece by piece: `page_head(title)`, then `render_record(record)` for each, then `page_foot()`.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
+
+from .pairs import strongest_fall
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -148,10 +150,8 @@ def render_pair(pair: Mapping[str, Any]) -> str:
     >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
     (2, True)
     """
-    sides = [pair["a"], pair["b"]]
-    falls = [word["fall"] for side in sides for word in side["words"]]
-    most = max([fall for fall in falls if fall > 0], default=1.0)
-    shown = "".join(_pair_side(side, most) for side in sides)
+    strongest = strongest_fall(pair)
+    shown = "".join(_pair_side(pair[name], strongest) for name in "ab")
     without = pair["faithfulness"]["similarity_without"]
     checked = (
         f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words of one '
@@ -160,11 +160,9 @@ def render_pair(pair: Mapping[str, Any]) -> str:
     return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
 
 
-def _pair_side(side: Mapping[str, Any], most: float) -> str:
-    words = [
-        {**word, "probability": word["fall"] / most, "note": _fall(word["fall"])}  # a word that hinders has no shade
-        for word in side["words"]
-    ]
+def _pair_side(side: Mapping[str, Any], strongest: float) -> str:
+    # A word that hinders, whose fall is negative, has no shade.
+    words = [{**word, "probability": word["fall"] / strongest, "note": _fall_note(word["fall"])} for word in side["words"]]
     carrying = [word for word in words if word["carries"]]
     listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in carrying)
     caption = f"carried by <bdi>{listed}</bdi>" if carrying else "no word carries the similarity"
@@ -174,23 +172,26 @@ def _pair_side(side: Mapping[str, Any], most: float) -> str:
     return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
 
 
-def _fall(fall: float) -> str:
+def _fall_note(fall: float) -> str:
     return f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
 
 
 def _links(pair: Mapping[str, Any]) -> str:
     if not pair["links"]:
         return ""
-    first, second = pair["a"]["words"], pair["b"]["words"]
     items = []
     for link in pair["links"][:SHOWN_LINKS]:
-        here, there = escape(first[link["a"]]["word"]), escape(second[link["b"]]["word"])
-        items.append(f"<bdi>{here}</bdi> – <bdi>{there}</bdi> {link['strength']:.2f}")
+        first, second = pair["a"]["words"][link["a"]], pair["b"]["words"][link["b"]]
+        items.append(f"<bdi>{escape(first['word'])}</bdi> – <bdi>{escape(second['word'])}</bdi> {link['strength']:.2f}")
     return f'<p class="hk-caption">Words that match each other: {", ".join(items)}</p>'
 
 
 def legend(shade_means: str = "probability 0", full: str = "1", outline_means: str = "selected") -> str:
-    """What shade and outline mean."""
+    """What shade and outline mean, as one line above or below the texts.
+
+    >>> '<span>fall 0<span class="hk-ramp"' in legend("fall 0", "1", "carries")
+    True
+    """
     ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
     example = f'<span class="hk-span">{shade("word", 0.9, "an example")}</span>'
     ends = f"{escape(shade_means)}{ramp}{escape(full)}"
@@ -198,7 +199,11 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
 
 
 def document_head(title: str, style: str) -> str:
-    """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched."""
+    """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched.
+
+    >>> document_head("A & B", BASE_STYLE).splitlines()[5]
+    '<title>A &amp; B</title>'
+    """
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -213,12 +218,20 @@ def document_head(title: str, style: str) -> str:
 
 
 def page_head(title: str) -> str:
-    """The start of a page of records, with its legend; records and `page_foot()` follow."""
+    """The start of a page of records, with its legend; records and `page_foot()` follow.
+
+    >>> "<h1>Gates</h1>" in page_head("Gates")
+    True
+    """
     return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{legend()}\n"
 
 
 def page_foot() -> str:
-    """The end of a page."""
+    """The end of a page.
+
+    >>> page_foot()
+    '</main></body></html>\\n'
+    """
     return "</main></body></html>\n"
 
 

@@ -1,16 +1,19 @@
-"""What people see in a terminal: shaded words, colours only where they are wanted."""
+"""What people see in a terminal: words shaded by probability, pairs of texts, colours only where they are wanted."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
+from .pairs import strongest_fall
+
+SHOWN_LINKS = 3
 # Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
-def use_colour(stream: Any) -> bool:
+def use_colour(stream: TextIO) -> bool:
     """Colours on a terminal, or anywhere with FORCE_COLOR set; never where NO_COLOR is set."""
     return not os.environ.get("NO_COLOR") and bool(stream.isatty() or os.environ.get("FORCE_COLOR"))
 
@@ -47,3 +50,59 @@ def safe(record: Mapping[str, Any]) -> dict[str, Any]:
     'a�[2J'
     """
     return {**record, "text": record["text"].translate(_CONTROLS)}
+
+
+def paint_pair(pair: Mapping[str, Any], colour: bool, terminal: bool) -> str:
+    """What `explain_pair` gives, in lines for people: both texts, the words that carry the similarity, and the check.
+
+    Args:
+        pair: the result of `explain_pair`.
+        colour: shade the words by how far the similarity falls without them; [brackets] otherwise.
+        terminal: make control characters visible.
+
+    >>> def side(text):
+    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True}
+    ...     return {"text": text, "words": [word], "truncated": False}
+    >>> faithfulness = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
+    >>> links = [{"a": 0, "b": 0, "strength": 0.9}]
+    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": links, "faithfulness": faithfulness}
+    >>> print(paint_pair(pair, colour=False, terminal=True).replace("\\n\\n", "\\n"))
+    similarity 0.500
+    A  [cat]
+       cat 0.400
+    B  [Cat]
+       Cat 0.400
+    together: cat - Cat
+    without one side's words 0.100, without as many random ones 0.400
+    """
+    first, second = (safe(pair[name]) if terminal else pair[name] for name in "ab")
+    strongest = strongest_fall(pair)
+    lines = [f"similarity {pair['similarity']:.3f}", ""]
+    for name, side in (("A", first), ("B", second)):
+        words = [{**word, "probability": word["fall"] / strongest, "selected": word["carries"]} for word in side["words"]]
+        end = "  (the encoder does not see the end)" if side["truncated"] else ""
+        lines.append(f"{name}  {paint({**side, 'words': words}, colour)}{end}")
+        carrying = sorted((word for word in words if word["carries"]), key=lambda word: -word["fall"])
+        listed = ", ".join(f"{_text_of(side, word)} {word['fall']:.3f}" for word in carrying)
+        lines.append(f"   {listed or 'no word carries it'}")
+    links = [
+        f"{_text_of(first, first['words'][link['a']])} - {_text_of(second, second['words'][link['b']])}"
+        for link in pair["links"][:SHOWN_LINKS]
+    ]
+    if links:
+        lines += ["", f"together: {', '.join(links)}"]
+    if any(word["carries"] for side in (first, second) for word in side["words"]):
+        lines += ["", *_check_lines(pair["faithfulness"])]
+    return "\n".join(lines)
+
+
+def _check_lines(faithfulness: Mapping[str, Any]) -> list[str]:
+    without = faithfulness["similarity_without"]
+    lines = [f"without one side's words {without['carrying']:.3f}, without as many random ones {without['random']:.3f}"]
+    if faithfulness["faithful"] is False:
+        lines.append("The check fails: these words do not carry the similarity more than others do.")
+    return lines
+
+
+def _text_of(side: Mapping[str, Any], word: Mapping[str, Any]) -> str:
+    return side["text"][word["start"] : word["end"]]

@@ -77,7 +77,8 @@ assert "words" in (answer[0] if isinstance(answer, list) else answer)
         "demo",
         RELEASED
         + """
-from hardkuma.demo.page import Demo, build_app
+from hardkuma.demo.page import build_app
+from hardkuma.demo.scores import Demo
 build_app(model)
 assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,
@@ -156,4 +157,4 @@ def test_works_with_the_named_extras_alone(
 @pytest.mark.xdist_group("extras encoder")
 def test_a_missing_extra_is_named(fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
     done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--output", "x.parquet", cwd=tmp_path)
-    assert done.returncode == 1 and "pip install pyarrow" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "pip install 'hardkuma[parquet]'" in done.stderr and "Traceback" not in done.stderr

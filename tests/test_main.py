@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel, surface_batch
-from hardkuma.__main__ import COMMANDS, HANDED_ON, main
+from hardkuma.__main__ import COMMANDS, DELEGATED_COMMANDS, main
 from tests.forks import COMMAND, ForkServer
 
 
@@ -87,7 +87,7 @@ def test_help_lists_every_command_without_loading_anything() -> None:
     code += "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, "help imports heavy packages"
-    assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, *HANDED_ON))
+    assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, *DELEGATED_COMMANDS))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_help_lists_every_command_without_loading_anything() -> None:
         (["gates", "--model", "no/such/folder", "x"], "no/such/folder"),
         (["gates", "--model", "./folder", "x"], "'./folder': no such folder"),
         (["gates", "--device", "meta", "x"], "device 'meta' cannot be used"),
-        (["gates", "--output", "no/such/x.txt", "x"], "no/such is no folder"),
+        (["gates", "--output", "no/such/x.txt", "x"], "no/such is not a folder"),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
     ],
 )

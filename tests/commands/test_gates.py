@@ -164,7 +164,7 @@ def test_a_folder_of_others_and_a_damaged_journal(folder: Path, tmp_path: Path, 
     words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
     (tmp_path / "out.jsonl.parts").mkdir()
     (tmp_path / "out.jsonl.parts" / "thesis.txt").write_text("mine")
-    assert main(words) == 1 and "none of ours" in capsys.readouterr().err
+    assert main(words) == 1 and "no run of this command made it" in capsys.readouterr().err
     (tmp_path / "out.jsonl.parts" / "thesis.txt").rename(tmp_path / "out.jsonl.parts" / "journal.json")
     assert main([*words, "--resume"]) == 1 and "journal.json is damaged" in capsys.readouterr().err
     assert main(words) == 0 and output.is_file()
@@ -201,7 +201,7 @@ def test_two_processes_write_the_file_of_one(folder: Path, forks: ForkServer, tm
 
 
 def test_chunks_close_early_for_long_documents() -> None:
-    sizes = [len(chunk) for chunk in gates.chunks(["x" * 100] * 10, most=4, characters=250)]
+    sizes = [len(chunk) for chunk in gates.chunks(["x" * 100] * 10, max_texts=4, max_characters=250)]
     assert sizes == [3, 3, 3, 1]
 
 

@@ -44,6 +44,7 @@ def test_it_is_lazy() -> None:
 def test_scripts_without_spaces_have_words() -> None:
     assert count_words("東京は日本の首都です") == 5
     assert count_words("東京 (Tokyo) is big") == 4
+    assert count_words("コンピュータ を 買った") == 3, "katakana spells whole words"
     assert list(clean(["東京は日本の首都です。"])) == ["東京は日本の首都です。"]
 
 

@@ -11,7 +11,9 @@ def test_words_and_mask() -> None:
 
 @pytest.mark.parametrize("offsets", [((0, 2), (1, 3)), ((0, 8),), ((2, 2),), ((3, 7), (0, 2))])
 def test_bad_offsets(offsets: tuple) -> None:
-    with pytest.raises(ValueError, match="offsets must rise and lie within 7 characters"):
+    with pytest.raises(
+        ValueError, match="of a text of 7 characters is empty, outside of it, or before the end of the word before"
+    ):
         LabelledSentence("to Rome", offsets, ("O",) * len(offsets))
 
 

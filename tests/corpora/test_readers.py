@@ -1,4 +1,3 @@
-import builtins
 import gzip
 import json
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from hardkuma.corpora import CorpusError, read_texts
+from hardkuma.corpora.rows import count_rows
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -116,7 +116,7 @@ def test_json_fields(tmp_path: Path) -> None:
         ('{"text": "cut', r"a\.jsonl, line 2: broken JSON .*one whole JSON object a line"),
         ('{"body": "x"}', r"line 2: no column 'text' or 'sentence' among 'body'; name one of these with column="),
         ("[1, 2]", "line 2: a JSON list where an object is expected"),
-        ('{"text": 5}', "line 2: 'text' holds 5, which is no text"),
+        ('{"text": 5}', "line 2: 'text' holds 5, which is not text"),
     ],
 )
 def test_json_errors(tmp_path: Path, line: str, message: str) -> None:
@@ -200,22 +200,22 @@ def test_hub_errors(hub: list[tuple]) -> None:
         list(read_texts("hf:no/such"))
     with pytest.raises(CorpusError, match="row 1: no column 'body' among 'text', 'label'"):
         list(read_texts("hf:org/name", column="body"))
-    with pytest.raises(CorpusError, match="'label' holds 1, which is no text"):
+    with pytest.raises(CorpusError, match="'label' holds 1, which is not text"):
         list(read_texts("hf:org/name:::label"))
 
 
 def test_hub_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_datasets(name: str, *rest: Any) -> Any:
-        if name == "datasets":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.delitem(sys.modules, "datasets", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without_datasets)
-    with pytest.raises(ImportError, match="pip install datasets"):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"the package 'datasets' is needed here .*pip install 'hardkuma\[corpora\]'"):
         list(read_texts("hf:org/name"))
+
+
+def test_parquet_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = write(tmp_path, "a.parquet", "PAR1")
+    for read in (lambda: list(read_texts(file)), lambda: count_rows(file)):
+        with pytest.raises(ImportError, match=r"the package 'pyarrow' is needed here .*pip install 'hardkuma\[parquet\]'"):
+            read()
 
 
 def test_hub_with_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,18 +23,10 @@ import yaml
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel
-from hardkuma.demo.page import (
-    EXAMPLES,
-    MAX_CHARACTERS,
-    MAX_CHARACTERS_COMPARED,
-    PAIRS,
-    Demo,
-    as_fraction,
-    build_app,
-    check_compared,
-    launch_options,
-    show_record,
-)
+from hardkuma.demo.html import show_record
+from hardkuma.demo.limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, as_fraction, check_compared
+from hardkuma.demo.page import EXAMPLES, PAIRS, build_app, launch_options
+from hardkuma.demo.scores import Demo
 from hardkuma.demo.space import write_space
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.words_hardkuma import score_texts

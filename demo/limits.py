@@ -1,0 +1,53 @@
+"""What the page takes: how long a text may be, and which share of its words may be selected."""
+
+from __future__ import annotations
+
+from ..surface_hardkuma import find_words
+from ..words_hardkuma import encodable
+
+# A text of the first limit takes about ten windows; leave-one-out runs the encoder once for every word.
+MAX_CHARACTERS = 10_000
+MAX_CHARACTERS_COMPARED = 1_000
+MAX_WORDS_COMPARED = 150
+RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
+
+
+def check_text(text: str | None, limit: int) -> str:
+    """The text, if it has words to show and fits; else a ValueError that says what to do.
+
+    >>> check_text("x" * 12, 10)
+    Traceback (most recent call last):
+    ValueError: The text has 12 characters; at most 10 fit here. Shorten it, or use `hardkuma gates` for long documents.
+    """
+    if not text or not text.strip():
+        raise ValueError("Type or paste a text first.")
+    if len(text) > limit:
+        raise ValueError(
+            f"The text has {len(text):,} characters; at most {limit:,} fit here. Shorten it, or use `hardkuma gates` for "
+            "long documents."
+        )
+    return encodable(text)
+
+
+def check_compared(text: str | None) -> str:
+    """`check_text` for a text that is encoded once for every word of it: no more words than people wait for.
+
+    >>> check_compared("Rain again.")
+    'Rain again.'
+    """
+    checked = check_text(text, MAX_CHARACTERS_COMPARED)
+    words = len(find_words(checked))
+    if words > MAX_WORDS_COMPARED:
+        raise ValueError(f"The text has {words} words; at most {MAX_WORDS_COMPARED} can be compared here. Shorten it.")
+    return checked
+
+
+def as_fraction(percent: float | None) -> float:
+    """The slider's value as a fraction, kept within its bounds (its number field takes anything).
+
+    >>> as_fraction(20), as_fraction(1000), as_fraction(None)
+    (0.2, 0.5, 0.05)
+    """
+    low, high = RATES
+    percent = float(percent or low)
+    return min(max(percent if percent == percent else low, low), high) / 100

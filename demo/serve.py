@@ -1,0 +1,42 @@
+"""Starts the demo, or writes it as a Hugging Face Space.
+
+    hardkuma demo                      # opens http://127.0.0.1:7860
+    hardkuma demo --model FOLDER       # another checkpoint
+    hardkuma demo --write-space DIR    # write a folder that is a complete Space instead
+
+Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it does inside a Space).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ..common.models import load_model
+from ..common.packages import require
+from .space import write_space
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the demo and serve until Ctrl-C, or write the Space; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="hardkuma demo", description="Start the demo in a browser, on this machine only.")
+    parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
+    parser.add_argument("--open", action="store_true", help="open the browser")
+    parser.add_argument("--write-space", metavar="DIR", help="write a folder that is a complete Space, and stop")
+    options = parser.parse_args(arguments)
+    if options.port is not None and not 0 < options.port < 1 << 16:
+        parser.error(f"--port must be in 1 to 65535, got {options.port}.")
+    if options.write_space:
+        write_space(options.write_space, load_model(options.model, "cpu") if options.model else None)
+        print(f"Push it with: hf upload --repo-type space USER/NAME {options.write_space} .")
+        return 0
+    require("gradio", "demo")
+    from .page import build_app, launch_options
+
+    app = build_app(load_model(options.model, "cpu"))
+    launch = launch_options(server_port=options.port, inbrowser=options.open, quiet=True, prevent_thread_lock=True)
+    _, url, _ = app.launch(**launch)
+    print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
+    app.block_thread()
+    return 0
