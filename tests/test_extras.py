@@ -28,7 +28,7 @@ CASES = {
     "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
     "adapt": ("encoder", ["adapt", "--data", "some.txt", "--output", "adapted"]),
     "export-native": ("encoder", ["export", "native", "model", "out", "--sentences", "60"]),
-    "export-onnx": ("encoder onnx", ["export", "onnx", "model", "out", "--sentences", "60"]),
+    "export-onnx": ("encoder onnx", ["export", "onnx", "model", "out", "--data", "some.txt"]),
     "spacy": (
         "spacy",
         """
