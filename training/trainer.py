@@ -34,6 +34,7 @@ class Trainer:
     """One run: its recipe, model, text, and where it stands."""
 
     def __init__(self, recipe: Recipe, resume: bool):
+        recipe.check_model()  # before anything is read, claimed or loaded
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
         trackers = {"log_with": recipe.trackers, "project_dir": recipe.output} if recipe.trackers else {}
         self.accelerator = Accelerator(mixed_precision=recipe.mixed_precision, **trackers)

@@ -16,8 +16,8 @@ import torch
 from accelerate.state import AcceleratorState
 from transformers import AutoModel, AutoTokenizer
 
-import hardkuma.train as train
-from hardkuma.training import checkpoints as checkpoint_module
+from hardkuma import train
+from hardkuma.training import resuming, trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -89,7 +89,7 @@ class Killed(Exception):
 
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    real = train.train_step
+    real = trainer.train_step
 
     def step_or_die(model: object, optimizer: object, batch: object, recipe: object, accelerator: object) -> object:
         if kill_after.count == step:
@@ -98,7 +98,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         return real(model, optimizer, batch, recipe, accelerator)
 
     kill_after.count = 0
-    monkeypatch.setattr(train, "train_step", step_or_die)
+    monkeypatch.setattr(trainer, "train_step", step_or_die)
 
 
 @pytest.mark.parametrize("step", [7, 31])
@@ -112,7 +112,7 @@ def test_resume_is_exact_to_the_bit(
     with pytest.raises(Killed):
         run(arguments("cut", **extra))
     monkeypatch.undo()
-    assert len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) <= 2, "pruned"
+    assert len(resuming.checkpoints(tmp_path / "cut" / "checkpoints")) <= 2, "pruned"
     assert run([*arguments("cut", **extra), "--resume"]) == 0
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert log(tmp_path / "cut") == log(tmp_path / "whole")
@@ -132,9 +132,9 @@ def test_resume_refuses_another_recipe(
 def test_early_stopping_keeps_the_best(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
     saved = []
-    real = train.trained_state
-    monkeypatch.setattr(train, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
-    monkeypatch.setattr(train, "selection_quality", lambda *a, **k: train.Quality(0.0, 0.0, next(scores), 0.2))
+    real = trainer.trained_state
+    monkeypatch.setattr(trainer, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
+    monkeypatch.setattr(trainer, "selection_quality", lambda *a, **k: trainer.Quality(0.0, 0.0, next(scores), 0.2))
     assert run(arguments(evaluate_every=3, patience=2)) == 0
     assert [e["step"] for e in log(tmp_path / "run") if "loss" in e][-1] == 11, "12 steps: looks at 3, 6, 9 and 12"
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
@@ -183,7 +183,7 @@ def test_two_processes_resume_to_the_bit(arguments: Callable, tmp_path: Path) ->
     assert process.wait(timeout=300) == 0, process.stderr.read()[-3000:]
     process = launch(LAUNCHERS["torchrun"], arguments("cut", **extra), start_new_session=True)
     deadline = time.time() + 200
-    while len(checkpoint_module.checkpoints(tmp_path / "cut" / "checkpoints")) < 2 and time.time() < deadline:
+    while len(resuming.checkpoints(tmp_path / "cut" / "checkpoints")) < 2 and time.time() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -203,7 +203,7 @@ def test_interrupt_saves_and_says_how_to_go_on(arguments: Callable, tmp_path: Pa
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130 and "go on with --resume" in error
-    found = checkpoint_module.checkpoints(tmp_path / "run" / "checkpoints")
+    found = resuming.checkpoints(tmp_path / "run" / "checkpoints")
     assert len(found) == 1 and json.loads((found[0] / "progress.json").read_text())["step"] > 0
 
 
@@ -240,7 +240,7 @@ def test_disk_full_while_saving(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint before the full disk stays whole, and the run can go on from it."""
-    real, calls = checkpoint_module.save_file, []
+    real, calls = resuming.save_file, []
 
     def full(tensors: object, path: Path) -> None:
         calls.append(path)
@@ -249,7 +249,7 @@ def test_disk_full_while_saving(
             raise OSError(28, "No space left on device")
         real(tensors, path)
 
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr(resuming, "save_file", full)
     assert "could not be written" in failing(arguments("run"), capsys)
     left = list((tmp_path / "run" / "checkpoints").iterdir())
     assert [path.name for path in left] == ["step-00000005"]
@@ -259,6 +259,34 @@ def test_disk_full_while_saving(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_the_manual_and_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(["--help"]) == 0
-    assert "accelerate launch" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert "accelerate launch" in script and "--batch_size INT" in script and "python train.py dual" in script
+    assert train.main(["--help"], prog="hardkuma train") == 0
+    command = capsys.readouterr().out
+    assert "--batch_size INT" in command and "hardkuma train dual" in command and "python train.py" not in command
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--epoch", "3"], 2), (["absent"], 1), (["--model.temprature", "3"], 1)])
+def test_errors_begin_with_the_name_of_the_command(
+    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prog in ("train.py", "hardkuma train"):
+        assert train.main(words, prog=prog) == status
+        assert capsys.readouterr().err.startswith(f"{prog}: ")
+
+
+def test_a_recipe_by_name_outside_of_the_checkout(
+    arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments(recipe="recipes/dual.yaml", max_steps=1)) == 0
+    assert "num_selectors: 2" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+def test_a_misspelt_key_of_the_model_is_found_before_anything_is_touched(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "did you mean 'temperature'" in failing([*arguments(encoder="absent"), "--model.temprature", "3"], capsys)
+    assert not (tmp_path / "run").exists()
