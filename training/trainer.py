@@ -234,7 +234,8 @@ class Trainer:
             self.base.eval()
             cotraining = self._second_phase()
             if self.recipe.surface:
-                self.base.adapt_surface(self._surface_batches())
+                batches = self.store.batches(self.rows, self.base)
+                self.base.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
             self._write_log()
             plot_history(self.progress.history, self.base.config.target_rate, self.output)
             quality = None
@@ -275,17 +276,11 @@ class Trainer:
                 weight=recipe.cotraining_weight,
                 certainty=recipe.cotraining_certainty,
                 seed=recipe.seed,
-                say=self.say,
+                log=self.say,
             )
         if config.rate_constraint != "none":
             calibrate_rate(self.base, self.store, self.rows, config.target_rate, recipe.seed)
         return found
-
-    def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
-        for start in range(0, len(self.rows), 64):
-            batch = self.store.fetch(self.rows[start : start + 64], shapes=True)
-            encoded = batch.pop("encoded", None)
-            yield batch if encoded is None else {**batch, "encoded": encoded}
 
     def _dev_numbers(self) -> dict[str, float] | None:
         if self.recipe.dev is None:
