@@ -21,7 +21,7 @@ RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 BATCHES = ("neighbours", "random", "length")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
-CACHES = ("auto", "always", "never")
+CACHES = ("auto", "never")
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
 
@@ -35,6 +35,7 @@ class Rule:
     above: float | None = None
     below: float | None = None
     reason: str = ""  # why the range is what it is, where that is not plain
+    retired: Mapping[Any, str] = field(default_factory=dict)  # values of earlier versions, and what to use instead
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
@@ -98,7 +99,12 @@ class Recipe:
     checkpoint_every: int = setting(50, "steps between resumable checkpoints", at_least=1)
     keep: int = setting(2, "how many of those to keep", at_least=1)
     # Speed
-    cache: str = setting("auto", "keep the frozen encoder's states on disk", choices=CACHES)
+    cache: str = setting(
+        "auto",
+        "keep the frozen encoder's states on disk",
+        choices=CACHES,
+        retired={"always": "use auto, which keeps the states of every frozen encoder"},
+    )
     cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
     # The two views together, once the contrastive gates are trained; see training/cotraining.py
     cotraining_epochs: int = setting(0, "passes of co-training over all text; 0 leaves it out", at_least=0)
@@ -175,9 +181,11 @@ class Key:
             return None
         value = self._convert(value)
         if not (self._has_type(value) and self._in_range(value)):
-            reason = f": {self.rule.reason}" if self.rule.reason else ""
-            if self.kind is str and not isinstance(value, str):
-                reason = ": put it in quotes, since YAML takes it for something else than text"
+            reason = self.rule.reason
+            if self.kind is str:
+                quotes = "put it in quotes, since YAML takes it for something else than text"
+                reason = self.rule.retired.get(value, "") if isinstance(value, str) else quotes
+            reason = f": {reason}" if reason else ""
             raise ValueError(f"{self.name} must be {self.wanted}{';' if self.rule.choices else ','} got {value!r}{reason}.")
         return value
 

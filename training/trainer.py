@@ -83,10 +83,7 @@ class Trainer:
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
         recipe, config = self.recipe, self.base.config
-        possible = config.freeze_encoder
-        if recipe.cache == "always" and not possible:
-            raise ValueError("cache: always needs a frozen encoder; use cache: auto.")
-        cache = recipe.cache_type if possible and recipe.cache != "never" else None
+        cache = recipe.cache_type if config.freeze_encoder and recipe.cache == "auto" else None
         folder = self.output / "store"
         if self.accelerator.is_local_main_process:
             self.base.eval()

@@ -229,6 +229,6 @@ def test_hub_with_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_importing_does_not_import_heavy_packages() -> None:
-    heavy = ("datasets", "faiss", "hnswlib", "torch", "transformers")
+    heavy = ("datasets", "torch", "transformers")
     code = f"import sys, hardkuma.corpora; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -101,6 +101,7 @@ BAD = [
     ({"weight_decay": -3}, "weight_decay must be a number >= 0, got -3.0"),
     ({"seed": "x"}, "seed must be a whole number >= 0, got 'x'"),
     ({"patience": -4}, "patience must be a whole number >= 0, got -4"),
+    ({"cache": "always"}, "cache must be one of auto, never; got 'always': use auto, which keeps"),
     ({"mixed_precision": False}, "mixed_precision must be one of no, bf16, fp16; got False: put it in quotes"),
 ]
 
