@@ -53,7 +53,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         trainer = Trainer(recipe, arguments.resume)
         if not trainer.run():
             return 130
-        folder = trainer.finish()
+        folder = trainer.complete()
         if trainer.accelerator.is_main_process:
             show(trainer.base, folder)
             if arguments.push_to_hub is not None:

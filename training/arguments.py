@@ -10,7 +10,8 @@ from typing import Any, NoReturn, get_origin
 
 import yaml
 
-from .recipe import Key, check_key, read_numbers, recipe_keys
+from .recipe import check_key, recipe_keys
+from .settings import Setting, read_numbers
 
 KEYS = """\
 Values are read as YAML. A default holds where the recipe does not name the key.
@@ -70,11 +71,11 @@ def _add_option(group: argparse._ActionsContainer, name: str, *, help: str, **op
         group.add_argument(f"--{other}", help=argparse.SUPPRESS, **options)
 
 
-def _type_name(key: Key) -> str:
+def _type_name(key: Setting) -> str:
     return "|".join(key.rule.choices) or _TYPE_NAMES[get_origin(key.kind) or key.kind]
 
 
-def _explain(key: Key) -> str:
+def _explain(key: Setting) -> str:
     default = yaml.safe_dump(key.default, default_flow_style=True).removesuffix("...\n").strip()
     return f"{key.rule.help} (default: {default})".replace("%", "%%")
 
@@ -107,7 +108,7 @@ def parse_arguments(words: Sequence[str], prog: str = "train.py", manual: str = 
     return Arguments(options.recipe, overrides, options.resume, options.push_to_hub)
 
 
-def _read(word: str, key: Key | None = None) -> Any:
+def _read(word: str, key: Setting | None = None) -> Any:
     """A word as YAML. For a key that holds text it stays the word where YAML would make something else of it."""
     word = word.strip()
     is_text = key is not None and key.kind is str

@@ -97,9 +97,9 @@ def _read_views(model: HardKumaModel, store: StateStore, rows: np.ndarray) -> tu
         logits = _gate_logits(model, batch)
         classes, content = batch.shapes.cpu(), batch.content.cpu()
         statistics.update(torch.sigmoid(logits), classes, content)
-        for place, row in enumerate(numbers.tolist()):
-            inside = content[place]
-            sentences[row] = _Views(logits[place][:, inside].clone(), classes[place][inside].clone())
+        for position, row in enumerate(numbers.tolist()):
+            inside = content[position]
+            sentences[row] = _Views(logits[position][:, inside].clone(), classes[position][inside].clone())
     return sentences, statistics.log_odds(model.config.surface_shrinkage)
 
 
@@ -173,9 +173,9 @@ def _fit(
                 with torch.enable_grad():
                     logits = _gate_logits(model, batch)
                     wanted, taught = torch.zeros_like(logits), torch.zeros_like(logits, dtype=torch.bool)
-                    for place, row in enumerate(numbers.tolist()):
-                        inside = content[place]
-                        wanted[place][:, inside], taught[place][:, inside] = targets[row]
+                    for position, row in enumerate(numbers.tolist()):
+                        inside = content[position]
+                        wanted[position][:, inside], taught[position][:, inside] = targets[row]
                     loss = F.binary_cross_entropy_with_logits(logits[taught], wanted[taught])
                     loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, 1.0)

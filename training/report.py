@@ -26,7 +26,7 @@ def plot_history(history: Sequence[dict[str, Any]], target_rate: float, folder: 
     from matplotlib import pyplot
 
     steps = [entry for entry in history if "loss" in entry]
-    looks = [entry for entry in history if "score" in entry]
+    evaluations = [entry for entry in history if "score" in entry]
     if not steps:
         return
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
@@ -38,8 +38,8 @@ def plot_history(history: Sequence[dict[str, Any]], target_rate: float, folder: 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot([e["step"] for e in steps], [e["rate"] for e in steps], label="selection rate (training)")
     axes.axhline(target_rate, linestyle="--", color="grey", label="target")
-    if looks:
-        axes.plot([e["step"] for e in looks], [e["score"] for e in looks], marker="o", label="held-out score")
+    if evaluations:
+        axes.plot([e["step"] for e in evaluations], [e["score"] for e in evaluations], marker="o", label="held-out score")
     axes.set(xlabel="step", ylim=(0, 1), title="Selection rate and label-free score")
     axes.legend()
     _save(figure, folder / "rate.png")

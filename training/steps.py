@@ -5,7 +5,7 @@ one process and several draw the same gates, and a resumed run continues as if i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -73,14 +73,14 @@ def prefetched(make: Callable[[int, np.ndarray], Any], batches: Iterable[np.ndar
     [(7, 'a'), (8, 'b')]
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
-        waiting = None
+        current = None
         for step, batch in enumerate(batches, start=first):
-            coming = pool.submit(make, step, batch)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = coming
-        if waiting is not None:
-            yield waiting.result()
+            following = pool.submit(make, step, batch)
+            if current is not None:
+                yield current.result()
+            current = following
+        if current is not None:
+            yield current.result()
 
 
 def train_step(
@@ -144,9 +144,9 @@ def _in_parts(
         last = number == len(parts) - 1
         with nullcontext() if last else accelerator.no_sync(model):
             outputs = _differentiable(model(**part, return_rows=True))
-            place = slice(number * size, number * size + len(part["input_ids"]))
+            own = slice(number * size, number * size + len(part["input_ids"]))
             pairs = [
-                (value, gradient[place])
+                (value, gradient[own])
                 for value, gradient in zip(outputs, gradients, strict=True)
                 if gradient is not None and value.requires_grad
             ]
@@ -179,9 +179,9 @@ def epoch_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: in
 def _make_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int) -> list[np.ndarray]:
     size, seed = recipe.batch_size, recipe.seed
     if recipe.batches == "random":
-        places: Sequence[np.ndarray] = random_batches(len(rows), size, seed=seed, epoch=epoch)
+        batches = random_batches(len(rows), size, seed=seed, epoch=epoch)
     elif recipe.batches == "length":
-        places = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
+        batches = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
     else:
-        places = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
-    return [rows[np.asarray(place)] for place in places]
+        batches = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
+    return [rows[batch] for batch in batches]

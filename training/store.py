@@ -164,7 +164,7 @@ def build_store(
     texts: Sequence[str],
     folder: str | Path,
     cache_type: str | None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     progress: bool = True,
 ) -> StateStore:
     """Tokenise and encode the texts, unless the folder already holds exactly this.
@@ -172,7 +172,7 @@ def build_store(
     Args:
         model: in eval mode, on the device that is to encode.
         cache_type: element type of the stored states; None stores sentence embeddings alone.
-        say: told when the disk is too small for the states, which are then left out.
+        log: told when the disk is too small for the states, which are then left out.
     """
     folder = Path(folder)
     key = store_key(model, texts_digest(texts), cache_type)
@@ -185,7 +185,7 @@ def build_store(
     width = model.config.hidden_size * len(_kinds_of_states(model))
     if cache_type is not None and not _fits(folder, int(offsets[-1]), width, cache_type):
         size = offsets[-1] * width * _TYPES[cache_type].itemsize / 1e9
-        say(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
+        log(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
         cache_type = None
     np.save(folder / "offsets.npy", offsets)
     dim = _write_states(model, folder, offsets, cache_type, progress)

@@ -94,7 +94,7 @@ BAD = [
     ({"warmup": 1.0}, r"warmup must be a number in \[0, 1\), got 1.0"),
     ({"data": []}, "data names no text"),
     ({"min_words": 9, "max_words": 3}, r"max_words \(3\) must be >= min_words \(9\)"),
-    ({"model": "x"}, "model must be fields of HardKumaConfig"),
+    ({"model": "x"}, "model must be names, each with its value, got 'x'"),
     ({"learning_rate": "fast"}, "learning_rate must be a number > 0, got 'fast'"),
     ({"surface": "maybe"}, "surface must be true or false, got 'maybe'"),
     ({"split_sentences": "maybe"}, "split_sentences must be true or false, or null, got 'maybe'"),
