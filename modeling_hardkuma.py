@@ -34,7 +34,7 @@ from .encoders_hardkuma import (
 from .features_hardkuma import lower_layers, read_features
 from .folder_hardkuma import HUB_ID
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
-from .inputs_hardkuma import TokenBatch, content_mask, prepare, tracing
+from .inputs_hardkuma import TokenBatch, content_mask, prepare, to_device, tracing
 from .losses_hardkuma import Rows, objective, world_size
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import both_sides, finish, pool, reencode, through
@@ -362,12 +362,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
         training, statistics = self.training, SurfaceStatistics(self.config.num_selectors)
         self.eval()
         for batch in batches:
-            encoded = batch.get("encoded")
-            batch = {key: value.to(self.device) for key, value in batch.items() if key != "encoded"}
-            if encoded is not None:
-                encoded = {key: value.to(self.device) for key, value in encoded.items()}
+            batch = to_device(batch, self.device)
             ids = batch.pop("surface_ids")
-            out = self(**batch, encoded=encoded, return_embeddings=False)
+            out = self(**batch, return_embeddings=False)
             probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
             content = content_mask(
                 self.config, batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask")
