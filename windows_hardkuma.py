@@ -145,11 +145,13 @@ class WordTokens:
         groups, group = torch.unique(numbers[tokens] * self.size + words, return_inverse=True)
         margin = margins.new_full((len(groups),), 1 << 62).scatter_reduce_(0, group, margins[tokens], "amin")
         word = groups % max(self.size, 1)
-        # (words,) the largest distance of each; -1 for a word that no token touches.
-        self.margins = margins.new_full((self.size,), -1).scatter_reduce_(0, word, margin, "amax")
-        wins = margin == self.margins[word]
+        best = margins.new_full((self.size,), -1).scatter_reduce_(0, word, margin, "amax")
+        wins = margin == best[word]
         self._tokens, self._group = tokens[wins[group]], group[wins[group]]
         self._word, self._wins = word, wins
+        # (tokens,) those that touch any word, and those of them that count for it.
+        self.touching = count > 0
+        self.counting = torch.zeros_like(self.touching).index_fill_(0, self._tokens, True)
 
     def values(self, token_values: Tensor, aggregate: str = "max") -> Tensor:
         """Values of the words, (words,), from those of all tokens, (tokens,); 0 for a word that no token touches.
@@ -170,10 +172,47 @@ class WordTokens:
         of_words = token_values.new_zeros(self.size)
         return of_words.scatter_reduce_(0, self._word[self._wins], of_groups[self._wins], "amax")
 
-    @property
-    def winning(self) -> Tensor:
-        """Numbers of the tokens that count for some word, sorted; a token over several words once for each."""
-        return self._tokens
+
+class JoinedTokens:
+    """The tokens of one text that lies in several windows, each once and in order; special tokens left out.
+
+    A token takes its value from the window that its word takes it from; a token of no word, from the one in which it stands
+    furthest from an edge itself.
+
+    Args:
+        windows: of one text, in its order.
+        content: (tokens,) bool, false for special tokens.
+        overlap: how many content tokens two neighbouring windows share.
+        members: the words of the text.
+
+    Attributes:
+        firsts: (joined,) the number of each token in `windows`, where it comes first.
+
+    >>> windows = Windows(torch.tensor([0, 0]), torch.tensor([3, 3]), *torch.arange(12).view(2, 6), inputs={})
+    >>> members = WordTokens(windows, WordIndex([[]], [12]))
+    >>> joined = JoinedTokens(windows, torch.ones(6, dtype=torch.bool), 1, members)
+    >>> joined.firsts, joined.values(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    (tensor([0, 1, 2, 4, 5]), tensor([0.1000, 0.2000, 0.4000, 0.5000, 0.6000]))
+    """
+
+    def __init__(self, windows: Windows, content: Tensor, overlap: int, members: WordTokens):
+        tokens = content.nonzero()[:, 0]
+        window = windows.numbers[tokens]
+        counts = torch.bincount(window, minlength=len(windows.lengths))
+        # What comes before a window: with and without what it repeats of the windows before.
+        before, new = counts.cumsum(0) - counts, (counts - overlap).cumsum(0) - (counts - overlap)
+        number = new[window] + torch.arange(len(tokens)) - before[window]
+        size = int(number.max()) + 1 if len(number) else 0
+        self.firsts = tokens.new_full((size,), len(content)).scatter_reduce_(0, number, tokens, "amin")
+        margins = windows.margins[tokens]
+        widest = margins.new_full((size,), -1).scatter_reduce_(0, number, margins, "amax")
+        counting = torch.where(members.touching[tokens], members.counting[tokens], margins == widest[number])
+        self._tokens, self._numbers = tokens[counting], number[counting]
+
+    def values(self, token_values: Tensor) -> Tensor:
+        """(joined,) values from those of all tokens of all windows, (tokens,); in a tie the largest."""
+        of_joined = token_values.new_zeros(len(self.firsts))
+        return of_joined.scatter_reduce_(0, self._numbers, token_values[self._tokens], "amax")
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> Tensor:

@@ -271,15 +271,31 @@ def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: 
     check_count("batch_size", batch_size)
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    check_selector(model, selector)
+    find_selector(model.config, selector)
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
 
-def check_selector(model: GateModel, selector: Any) -> None:
-    """`selector` is the number of one of the model's selectors."""
-    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < model.config.num_selectors:
-        raise ValueError(f"selector must be in [0, {model.config.num_selectors - 1}], got {selector!r}.")
+def find_selector(config: HardKumaConfig, selector: Any) -> int:
+    """The number of one of the model's selectors, checked: what `selector=` means in every place that shows words.
+
+    >>> find_selector(HardKumaConfig(num_selectors=2), 2)
+    Traceback (most recent call last):
+    ValueError: selector must be in [0, 1], got 2.
+    """
+    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < config.num_selectors:
+        raise ValueError(f"selector must be in [0, {config.num_selectors - 1}], got {selector!r}.")
+    return selector
+
+
+def select_gates(gate_probs: Tensor, config: HardKumaConfig, selector: Any = 0) -> Tensor:
+    """One selector's part of what a model gives, (batch, [K,] length) -> (batch, length). Selectors are never united.
+
+    >>> select_gates(torch.tensor([[[0.1, 0.2], [0.8, 0.9]]]), HardKumaConfig(num_selectors=2), selector=1)
+    tensor([[0.8000, 0.9000]])
+    """
+    number = find_selector(config, selector)
+    return gate_probs[:, number] if gate_probs.ndim == 3 else gate_probs
 
 
 def encodable(text: str) -> str:
@@ -345,6 +361,6 @@ def _token_probabilities(
             starts, ends = (torch.where(inside, flat[tokens], 0) for flat in (windows.starts, windows.ends))
             inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
         probs = model.gate_probabilities(**{name: value.to(model.device) for name, value in inputs.items()})
-        probs = (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
+        probs = select_gates(probs, model.config, selector).float().cpu()
         result[tokens[inside]] = probs[inside]
     return result

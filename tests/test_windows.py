@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.surface_hardkuma import WordIndex
-from hardkuma.windows_hardkuma import AGGREGATES, Windows, WordTokens, window_length, window_overlap
+from hardkuma.windows_hardkuma import AGGREGATES, JoinedTokens, Windows, WordTokens, window_length, window_overlap
 from tests.conftest import SENTENCES
 
 LENGTH = 12  # characters of a text
@@ -114,3 +114,36 @@ def test_batches_hold_every_window_once_and_pad_with_nothing(make_model: Callabl
         assert (windows.numbers[tokens] == rows[:, None])[inside].all()
         seen += tokens[inside].tolist()
     assert sorted(seen) == list(range(len(windows.starts)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(count=st.integers(0, 14), length=st.integers(1, 6), data=st.data(), edges=st.sets(st.integers(0, 14), max_size=8))
+def test_tokens_of_one_text_are_joined_against_a_loop(
+    count: int, length: int, data: st.DataObject, edges: set[int]
+) -> None:
+    """Tokens of one character each, in windows with a special token at each end."""
+    overlap = data.draw(st.integers(0, length - 1))
+    words = [span for span in pairwise(sorted(edges)) if data.draw(st.booleans())]
+    windows, first = [], 0
+    while not windows or windows[-1][-1] < count - 1:
+        windows.append(list(range(first, min(first + length, count))))
+        first += length - overlap
+        if count == 0:
+            break
+    flat = [place for row in windows for place in (None, *row, None)]
+    spans = torch.tensor([(0, 0) if place is None else (place, place + 1) for place in flat]).view(-1, 2)
+    lengths = torch.tensor([len(row) + 2 for row in windows])
+    made = Windows(torch.zeros_like(lengths), lengths, spans[:, 0], spans[:, 1], {})
+    values = (torch.arange(len(flat)).float() * 7 + 3) % 11 / 11
+    content = torch.tensor([place is not None for place in flat])
+    joined = JoinedTokens(made, content, overlap, WordTokens(made, WordIndex([words], [14])))
+    found = joined.values(values).tolist()
+    assert [flat[i] for i in joined.firsts.tolist()] == list(range(count))
+    for token in range(count):
+        unit = next((range(*span) for span in words if touch((token, token + 1), span)), range(token, token + 1))
+        best = (-1, 0.0)
+        for number, row in enumerate(windows):
+            if token in row:
+                margin = min(min(row.index(i) + 1, len(row) - row.index(i)) for i in unit if i in row)
+                best = max(best, (margin, float(values[int(made.firsts[number]) + row.index(token) + 1])))
+        assert found[token] == pytest.approx(best[1], abs=1e-6)
