@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
+from .options import add_selector_argument
+
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
 examples:
@@ -34,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
         )
         command.add_argument("--quiet", action="store_true", help="no progress bar")
+        if kind == "native":
+            add_selector_argument(command)
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
@@ -63,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "native":
         from ..exporting.native import export_native
 
-        found = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
+        options = {"source": source, "selector": arguments.selector, "progress": not arguments.quiet}
+        found = export_native(model, arguments.output, texts, **options)["gates"]
         print(
             f"{arguments.output}: on held-out text AUROC {found.auroc:.3f} against the gates' decisions, correlation "
             f"{found.pearson:.3f} (Pearson), {found.spearman:.3f} (Spearman), same decision {found.decisions:.1%}"

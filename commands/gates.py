@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..rendering.terminal import safe, use_colour
-from .options import add_model_argument
+from .options import add_model_argument, add_selector_argument
 
 SUMMARY = "show which words of texts are selected"
 EXAMPLES = """\
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     what.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     what.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
+    add_selector_argument(what)
     out = parser.add_argument_group("output")
     out.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     out.add_argument("--format", choices=("text", "jsonl", "parquet", "html"), help="default: from the suffix, or text")
@@ -143,6 +144,7 @@ def _records(model: Any, chunk: Sequence[str], arguments: argparse.Namespace) ->
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
+        selector=arguments.selector,
     )
 
 
@@ -151,6 +153,7 @@ def _records(model: Any, chunk: Sequence[str], arguments: argparse.Namespace) ->
 
 def _to_stream(arguments: argparse.Namespace, format: str) -> int:
     from ..common.models import load_model
+    from ..words_hardkuma import find_selector
     from .writers import Lines
 
     if _processes() > 1:
@@ -162,6 +165,7 @@ def _to_stream(arguments: argparse.Namespace, format: str) -> int:
     typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _texts(arguments)
     model = load_model(arguments.model, arguments.device)
+    find_selector(model.config, arguments.selector)
     out.write(writer.head.decode())
     for chunk in chunks(texts, 1 if typed else STREAM_TEXTS, CHUNK_CHARACTERS):
         out.write(writer.part([shown(record) for record in _records(model, chunk, arguments)]).decode())
@@ -211,6 +215,7 @@ def _join_crew(device: str | None) -> _Crew:
 
 def _to_file(arguments: argparse.Namespace, format: str) -> int:
     from ..common.models import load_model
+    from ..words_hardkuma import find_selector
     from .parts import Parts
     from .writers import make_format
 
@@ -219,6 +224,7 @@ def _to_file(arguments: argparse.Namespace, format: str) -> int:
         raise ValueError("several processes need --file: each of them reads it.")
     writer, parts, texts = make_format(format, numbers=arguments.numbers), Parts(arguments.output), _texts(arguments)
     model = load_model(arguments.model, crew.device)
+    find_selector(model.config, arguments.selector)
     if crew.rank == 0:
         parts.begin(_settings(arguments, format, model), arguments.resume)
     crew.wait()
@@ -265,6 +271,7 @@ def _settings(arguments: argparse.Namespace, format: str, model: Any) -> dict[st
         "rate": arguments.rate,
         "threshold": arguments.threshold,
         "surface": not arguments.no_surface,
+        "selector": arguments.selector,
         "batch_size": arguments.batch_size,
         "format": format,
         "numbers": arguments.numbers,

@@ -25,7 +25,7 @@ from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
 from ..rendering.html import DARK, LIGHT, RECORD_STYLE, legend, render_page, render_pair, render_record, render_words
 from ..surface_hardkuma import find_words
-from ..words_hardkuma import ScoredText, encodable, score_texts
+from ..words_hardkuma import ScoredText, encodable, find_selector, score_texts
 from .space import write_space
 
 # A text of the first limit takes about ten windows; leave-one-out runs the encoder once for every word.
@@ -146,22 +146,23 @@ def relative(found: WordScores) -> ScoredText:
 class Demo:
     """What the page shows, as HTML strings, for one model; the encoder runs in `score` and `compare` alone."""
 
-    def __init__(self, model: HardKumaModel) -> None:
-        self.model = model
+    def __init__(self, model: HardKumaModel, selector: int = 0) -> None:
+        self.model, self.selector = model, find_selector(model.config, selector)
         self.encoder = SentenceEncoder.from_model(model)
 
     def score(self, text: str) -> ScoredText:
         """One encoding of one text."""
-        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)])[0]
+        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=self.selector)[0]
 
     def pair(self, a: str, b: str, percent: float) -> dict[str, Any]:
         """Which words carry the similarity of two texts; one pass for every word."""
-        return explain_pair(self.model, check_compared(a), check_compared(b), rate=as_fraction(percent))
+        texts = check_compared(a), check_compared(b)
+        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=self.selector)
 
     def compare(self, text: str) -> list[Scores]:
         """The gates and the peers on one text."""
         text = check_compared(text)
-        gates = score_texts(self.model, [text])[0]
+        gates = score_texts(self.model, [text], selector=self.selector)[0]
         results = [Scores("HardKuma gates", gates.windows, gates, gates.probabilities)]
         for name, title in PEERS.items():
             with self.encoder.counting() as used:
@@ -236,14 +237,15 @@ def theme() -> Any:
     return plain.set(**readable)
 
 
-def build_app(model: HardKumaModel | None = None) -> Any:
+def build_app(model: HardKumaModel | None = None, selector: int = 0) -> Any:
     """The page as `gradio.Blocks`; `launch_options()` are the arguments of its `launch`.
 
     Args:
         model: in eval mode, with its tokenizer; the released gates by default.
+        selector: which selector, where there are several.
     """
     gr = require("gradio", "demo")
-    demo = Demo(load_released()[0] if model is None else model)
+    demo = Demo(load_released()[0] if model is None else model, selector)
     with gr.Blocks(title="HardKuma", analytics_enabled=False) as app:
         gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
         with gr.Tab("One text"):
@@ -387,6 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Start the demo."""
     parser = argparse.ArgumentParser(prog="hardkuma demo", description="Start the demo in a browser, on this machine only.")
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
+    parser.add_argument("--selector", type=int, default=0, metavar="N", help="which selector, where it has several")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument("--write-space", metavar="DIR", help="write a folder that is a complete Space, and stop")
@@ -398,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_space(parsed.write_space, model)
         print(f"Push it with: hf upload --repo-type space USER/NAME {parsed.write_space} .")
         return 0
-    app = build_app(load_model(None, "cpu") if model is None else model)
+    app = build_app(load_model(None, "cpu") if model is None else model, parsed.selector)
     options = launch_options(server_port=parsed.port, inbrowser=parsed.open, quiet=True, prevent_thread_lock=True)
     _, url, _ = app.launch(**options)
     print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
