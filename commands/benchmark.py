@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .options import add_quiet_argument
+from .options import add_quiet_argument, add_selector_argument
 
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
 MODEL_HELP = "HardKuma checkpoint; repeat it for seeds of one recipe, or name recipes to compare them"
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
+    add_selector_argument(parser)
     parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
@@ -81,6 +82,7 @@ def run(options: argparse.Namespace, command: str) -> int:
         faithfulness_sample=options.faithfulness_sample,
         bootstrap=options.bootstrap,
         removal=options.removal,
+        selector=options.selector,
     )
     for path in options.card:
         write_table(path, card_table(benchmark.results, command))
