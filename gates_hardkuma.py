@@ -308,6 +308,15 @@ class _StraightThrough(torch.autograd.Function):
         return grad, None
 
 
+def count_at_rate(number: int, rate: float) -> int:
+    """How many of `number` things a rate selects: floor(rate * number + 1/2), but at least one where there are any.
+
+    >>> count_at_rate(12, 0.2), count_at_rate(2, 0.1), count_at_rate(0, 0.5)
+    (2, 1, 0)
+    """
+    return min(number, max(1, math.floor(rate * number + 0.5)))
+
+
 def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
     """1 on the most probable tokens of each row, floor(rate * n + 1/2) of its n content tokens but at least one; else 0.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .gates_hardkuma import count_at_rate
 from .surface_hardkuma import Span
 from .windows_hardkuma import window_length
 from .words_hardkuma import check_selection, encodable, score_texts
@@ -99,8 +99,17 @@ def explain_pair(
     return result
 
 
+def keep_words(text: str, words: Iterable[Span]) -> str:
+    """These words of the text alone, a space between them.
+
+    >>> keep_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
+    'Curie Paris'
+    """
+    return " ".join(text[start:end] for start, end in words)
+
+
 def remove_words(text: str, words: Iterable[Span]) -> str:
-    """The text without these words (sorted), and without a second space where one was.
+    """The text without these words (sorted), and without a second space where one was. Nothing else is lost.
 
     >>> remove_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
     'Marie moved (to ).'
@@ -132,7 +141,7 @@ class _Side:
         return remove_words(self.text, [self.words[i] for i in sorted(chosen)])
 
     def only(self, chosen: Iterable[int]) -> str:
-        return " ".join(self.text[start:end] for start, end in (self.words[i] for i in sorted(chosen)))
+        return keep_words(self.text, [self.words[i] for i in sorted(chosen)])
 
     def variants(self) -> list[str]:
         return [self.text, *(self.without([i]) for i in range(len(self.words)))]
@@ -156,12 +165,8 @@ def _embed(model: Any, texts: Sequence[str], batch_size: int) -> Tensor:
     return torch.nn.functional.normalize(torch.stack(vectors), dim=-1)
 
 
-def _count(number: int, rate: float) -> int:
-    return min(number, max(1, math.floor(rate * number + 0.5)))
-
-
 def _top(falls: Sequence[float], rate: float) -> set[int]:
-    ranked = sorted(range(len(falls)), key=lambda i: -falls[i])[: _count(len(falls), rate)]
+    ranked = sorted(range(len(falls)), key=lambda i: -falls[i])[: count_at_rate(len(falls), rate)]
     return {i for i in ranked if falls[i] > 0}
 
 

@@ -194,16 +194,16 @@ class WordIndex:
 def check_words(text: str, words: Sequence[Span]) -> None:
     """Words must be sorted, not empty, not overlapping and inside of their text.
 
-    >>> check_words("Marie moved", [(0, 5), (4, 11)])
+    >>> check_words("Marie moved", [(0, 5), (4, 11)])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: word (4, 11) of a text of 11 characters is empty, outside of it, or before the end of the word before (5).
+    ValueError: word (4, 11) of a text of 11 characters is empty, outside of it, or before the end of the word before (5)...
     """
     before = 0
     for start, end in words:
         if not before <= start < end <= len(text):
             raise ValueError(
                 f"word {(start, end)} of a text of {len(text)} characters is empty, outside of it, or before the end of "
-                f"the word before ({before})."
+                f"the word before ({before}); give (start, end) pairs in reading order, non-empty and non-overlapping."
             )
         before = end
 

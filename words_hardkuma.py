@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import re
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
-from .gates_hardkuma import GateHead
+from .gates_hardkuma import GateHead, count_at_rate
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words
 from .windows_hardkuma import AGGREGATES, Windows, WordTokens, window_length
 
@@ -96,9 +95,7 @@ class ScoredText:
             bar = self.threshold if threshold is None else threshold
             return [value > bar for value in values]
         chosen = [False] * len(values)
-        # At least one word of any text that has words.
-        count = min(len(values), max(1, math.floor(rate * len(values) + 0.5)))
-        for i in sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]:
+        for i in sorted(range(len(values)), key=values.__getitem__, reverse=True)[: count_at_rate(len(values), rate)]:
             chosen[i] = True
         return chosen
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ..common.checks import check_choice
 from .attention import received
 from .encoder import SentenceEncoder
 from .rollout import rolled
-from .words import Span, check_choice
+from .words import Span
 
 AGGREGATIONS = ("naive", "rollout")
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..common.checks import check_choice
 from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, TokenBatch, score_tokens
-from .words import Span, WordScores, check_choice
+from .words import Span, WordScores
 
 BASELINES = ("pad", "mask", "unk")
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..common.checks import check_choice
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens
-from .words import Span, WordScores, check_choice, fill_missing, text_words, tokens_of_words
+from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
 from .words import aggregate as to_words
 
 UNITS = ("token", "word")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.checks import check_choice
 from .encoder import SentenceEncoder
-from .words import Span, WordScores, check_choice, text_words
+from .words import Span, WordScores, text_words
 
 
 def scores(

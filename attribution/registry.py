@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.checks import find_named
 from ..common.packages import available
 from .encoder import SentenceEncoder
 from .words import Span, WordScores
@@ -142,6 +143,4 @@ def find_method(name: str) -> Method:
     >>> find_method("norm").cost
     '1'
     """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; known: {', '.join(METHODS)}.")
-    return METHODS[name]
+    return find_named("method", name, METHODS)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..common.checks import check_choice
 from .attention import layer_attentions
 from .encoder import SentenceEncoder, TokenBatch, score_tokens
-from .words import Span, WordScores, check_choice
+from .words import Span, WordScores
 
 
 @torch.no_grad()

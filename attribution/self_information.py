@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..common.checks import check_choice
 from ..common.packages import require
 from .counts import WordCounts, score_words
 from .encoder import SentenceEncoder
-from .words import Span, WordScores, check_choice
+from .words import Span, WordScores
 
 RAREST = 1e-9  # wordfreq knows words down to about one in a hundred million
 

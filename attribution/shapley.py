@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..common.checks import check_choice
 from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens, tracker
-from .words import Span, WordScores, check_choice, fill_missing, text_words, tokens_of_words
+from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
 from .words import aggregate as to_words
 
 ALGORITHMS = ("partition", "permutation")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from ..surface_hardkuma import WordIndex, find_words
-
-Span = tuple[int, int]
+from ..common.checks import check_choice
+from ..surface_hardkuma import Span, WordIndex, check_words, find_words
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "max": max,
@@ -65,14 +63,7 @@ def text_words(texts: Sequence[str], words: Sequence[Sequence[Span]] | None = No
     if len(words) != len(texts):
         raise ValueError(f"word offsets for {len(words)} texts, but {len(texts)} texts; give one list per text.")
     for text, spans in zip(texts, words, strict=True):
-        end_before = 0
-        for start, end in spans:
-            if not end_before <= start < end <= len(text):
-                raise ValueError(
-                    f"word offset ({start}, {end}) does not follow {end_before} inside a text of {len(text)} characters; "
-                    "give non-empty, non-overlapping (start, end) pairs in reading order."
-                )
-            end_before = end
+        check_words(text, spans)
     return [[(int(start), int(end)) for start, end in spans] for spans in words]
 
 
@@ -146,10 +137,3 @@ def fill_missing(
     lowest = min((value for value in values if value is not None), default=0.0)
     missing = tuple(i for i, value in enumerate(values) if value is None)
     return WordScores(text, list(words), [lowest if v is None else float(v) for v in values], selected, missing)
-
-
-def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Raise an error that names the value and the choices."""
-    choices = list(choices)
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

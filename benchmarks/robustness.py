@@ -20,7 +20,7 @@ import torch
 from hardkuma import HardKumaModel, load_released, surface_batch
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.attribution.registry import find_method
-from hardkuma.evaluation._conll import TaggedSentence
+from hardkuma.corpora import LabelledSentence
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.ranking import Ranking
 
@@ -28,13 +28,13 @@ OURS = Path(__file__).parent.parent / "tests" / "data" / "biomedical.conll"
 CHANGES: dict[str, Callable[[str], str]] = {"as it stands": str, "lower-cased": str.lower, "upper-cased": str.upper}
 
 
-def changed(sentences: list[TaggedSentence], change: Callable[[str], str]) -> list[TaggedSentence]:
+def changed(sentences: list[LabelledSentence], change: Callable[[str], str]) -> list[LabelledSentence]:
     """The sentences with their letters changed; the few in which that moves offsets (ß) are left out."""
     pairs = [(sentence, change(sentence.text)) for sentence in sentences]
     return [replace(sentence, text=text) for sentence, text in pairs if len(text) == len(sentence.text)]
 
 
-def average_precision(model: HardKumaModel, sentences: list[TaggedSentence], surface: bool) -> float:
+def average_precision(model: HardKumaModel, sentences: list[LabelledSentence], surface: bool) -> float:
     """Of word scores against entity words."""
     texts, words = texts_of(sentences)
     method = find_method("gates_surface" if surface else "gates")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -15,3 +18,15 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def find_named(kind: str, name: str, known: Mapping[str, Thing]) -> Thing:
+    """The thing of that name, or an error that lists them all.
+
+    >>> find_named("colour", "blue", {"red": 1, "green": 2})
+    Traceback (most recent call last):
+    ValueError: unknown colour 'blue'; known: red, green.
+    """
+    if name not in known:
+        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(known)}.")
+    return known[name]

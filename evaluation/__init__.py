@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+# Imported when first used: training takes one function from here and should not pay for reports, and two of these modules
+# are commands, which Python wants to import itself.
 _EXPORTS = {
     "METRICS": "metrics",
     "WordMetric": "metrics",

@@ -23,8 +23,8 @@ from ..attribution.registry import METHODS, Method, find_method
 from ..attribution.words import WordScores
 from ..common.files import write_atomically
 from ..common.versions import versions
+from ..corpora import LabelledSentence
 from ..encoders_hardkuma import fingerprint
-from ._conll import TaggedSentence
 from .data import Corpus, find_corpora, labels_of, slug, texts_of
 from .faithfulness import RATES
 from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
@@ -281,7 +281,7 @@ def _measure(
     )
 
 
-def _head(method: Method, corpus: Corpus, sentences: list[TaggedSentence], command: str) -> dict[str, Any]:
+def _head(method: Method, corpus: Corpus, sentences: list[LabelledSentence], command: str) -> dict[str, Any]:
     return {
         "method": method.name,
         "title": method.title,
@@ -289,7 +289,7 @@ def _head(method: Method, corpus: Corpus, sentences: list[TaggedSentence], comma
         "cost": method.cost,
         "corpus": corpus.name,
         "sentences": len(sentences),
-        "words": sum(len(sentence.words) for sentence in sentences),
+        "words": sum(len(sentence.offsets) for sentence in sentences),
         "command": command,
         "versions": versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -297,7 +297,7 @@ def _head(method: Method, corpus: Corpus, sentences: list[TaggedSentence], comma
 
 
 def _score(
-    corpus: Corpus, contender: _Contender, config: Settings, sentences: list[TaggedSentence]
+    corpus: Corpus, contender: _Contender, config: Settings, sentences: list[LabelledSentence]
 ) -> tuple[list[list[WordScores]], float, int, int]:
     """Word scores of every run, with the seconds and passes that they took."""
     method = contender.method
@@ -342,17 +342,17 @@ def _encoder_alone(corpus: Corpus, encoder: SentenceEncoder, config: Settings, c
 def _example_places(corpus: Corpus, config: Settings) -> list[int]:
     """Places in the sample that every method has: sentences of readable length with an entity."""
     sample = corpus.sample(config.sample, config.sample_seed)[: config.expensive_sample]
-    fit = [i for i, s in enumerate(sample) if 6 <= len(s.words) <= 30 and any(tag != "O" for tag in s.tags)]
+    fit = [i for i, s in enumerate(sample) if 6 <= len(s.offsets) <= 30 and any(tag != "O" for tag in s.tags)]
     return (fit or list(range(len(sample))))[: config.examples]
 
 
-def _example_sentences(corpus: Corpus, config: Settings) -> list[TaggedSentence]:
+def _example_sentences(corpus: Corpus, config: Settings) -> list[LabelledSentence]:
     sample = corpus.sample(config.sample, config.sample_seed)
     return [sample[i] for i in _example_places(corpus, config)]
 
 
 def _example_scores(
-    corpus: Corpus, config: Settings, sentences: list[TaggedSentence], run: list[WordScores]
+    corpus: Corpus, config: Settings, sentences: list[LabelledSentence], run: list[WordScores]
 ) -> list[dict[str, Any]]:
     places = [i for i in _example_places(corpus, config) if i < len(sentences)]
     return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in places]

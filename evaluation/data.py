@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..attribution.counts import WordCounts
 from ..attribution.words import Span
-from ._conll import TaggedSentence, read_tagged
+from ..corpora import LabelledSentence, read_conll
 
 # What a data folder may hold: name in reports, path inside.
 KNOWN = {"wnut17-dev": "wnut17/dev.conll", "wnut17-test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
@@ -29,13 +29,13 @@ class Corpus:
     """
 
     name: str
-    sentences: list[TaggedSentence]
+    sentences: list[LabelledSentence]
     _order: dict[int, list[int]] = field(default_factory=dict, repr=False)
 
-    def sample(self, number: int | None, seed: int = 0) -> list[TaggedSentence]:
+    def sample(self, number: int | None, seed: int = 0) -> list[LabelledSentence]:
         """The first `number` of a seeded shuffle: smaller samples are the beginning of larger ones.
 
-        >>> sentences = [TaggedSentence(str(i), [(0, 1)], ["O"]) for i in range(9)]
+        >>> sentences = [LabelledSentence(str(i), ((0, 1),), ("O",)) for i in range(9)]
         >>> corpus = Corpus("demo", sentences)
         >>> corpus.sample(3) == corpus.sample(5)[:3]
         True
@@ -49,19 +49,19 @@ class Corpus:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the sentences as they were read: another file, or another way to read it, is another corpus."""
-        content = [[sentence.text, sentence.words, sentence.tags] for sentence in self.sentences]
+        content = [[sentence.text, sentence.offsets, sentence.tags] for sentence in self.sentences]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @cached_property
     def counts(self) -> WordCounts:
         """Word counts over the whole corpus, labels unseen."""
-        return WordCounts([s.text for s in self.sentences], [s.words for s in self.sentences])
+        return WordCounts(*texts_of(self.sentences))
 
 
 def read_corpus(path: str | Path, name: str | None = None) -> Corpus:
     """One CoNLL file as a corpus."""
     path = Path(path)
-    return Corpus(name or slug(path.stem), list(read_tagged(path)))
+    return Corpus(name or slug(path.stem), list(read_conll(path)))
 
 
 def find_corpora(data: str | Path | Sequence[str | Path], only: Iterable[str] | None = None) -> list[Corpus]:
@@ -103,15 +103,15 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "corpus"
 
 
-def texts_of(sentences: Sequence[TaggedSentence]) -> tuple[list[str], list[list[Span]]]:
+def texts_of(sentences: Sequence[LabelledSentence]) -> tuple[list[str], list[list[Span]]]:
     """Texts and word offsets, as the peers take them."""
-    return [sentence.text for sentence in sentences], [sentence.words for sentence in sentences]
+    return [sentence.text for sentence in sentences], [list(sentence.offsets) for sentence in sentences]
 
 
-def labels_of(sentences: Sequence[TaggedSentence]) -> list[list[int]]:
+def labels_of(sentences: Sequence[LabelledSentence]) -> list[list[int]]:
     """1 for every word of an entity.
 
-    >>> labels_of([TaggedSentence("in Rome", [(0, 2), (3, 7)], ["O", "B-LOC"])])
+    >>> labels_of([LabelledSentence("in Rome", ((0, 2), (3, 7)), ("O", "B-LOC"))])
     [[0, 1]]
     """
-    return [[int(tag != "O") for tag in sentence.tags] for sentence in sentences]
+    return [list(map(int, sentence.entity_mask)) for sentence in sentences]

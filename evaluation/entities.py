@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import score_texts
-from .data import labels_of, read_corpus
+from .data import labels_of, read_corpus, texts_of
 from .ranking import Ranking, f1_from_counts, f1_of_selection
 
 
@@ -21,7 +21,7 @@ def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = T
         use_surface: apply the word-shape log-odds that the model holds.
     """
     sentences = read_corpus(path).sentences
-    texts, words = [sentence.text for sentence in sentences], [sentence.words for sentence in sentences]
+    texts, words = texts_of(sentences)
     scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface)
     scores = [sentence.probabilities for sentence in scored]
     labels = labels_of(sentences)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ..attribution.encoder import SentenceEncoder, Tokens
-from ..attribution.words import WordScores, check_choice, tokens_of_words
+from ..attribution.words import WordScores, tokens_of_words
+from ..common.checks import check_choice
+from ..pairs_hardkuma import keep_words, remove_words
 from ..pooling_hardkuma import normalize
 from .ranking import top_words
 
@@ -91,7 +93,11 @@ def faithfulness(
         kept = [_kept_tokens(tokens[i], members[i], words, alone) for i, words, alone in wanted]
         vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept, progress, "faithfulness")
     else:
-        texts = [remove_words(results[i], words, alone) for i, words, alone in wanted]
+        spans = [[results[i].words[word] for word in words] for i, words, _ in wanted]
+        texts = [
+            (keep_words if alone else remove_words)(results[i].text, row)
+            for (i, _, alone), row in zip(wanted, spans, strict=True)
+        ]
         vectors = encoder.embed(encoder.tokenize(texts), None, progress, "faithfulness")
     whole = encoder.embed(tokens)
     cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
@@ -123,20 +129,3 @@ def _token_rates(
         number = sum(item.content)
         rows.append([len({t for w in words for t in members[w]}) / number if number else np.nan for words in row])
     return np.array(rows, dtype=float).reshape(len(results), -1)
-
-
-def remove_words(result: WordScores, words: Sequence[int], alone: bool) -> str:
-    """The text of the given words alone, or the text without them; white space is single.
-
-    >>> result = WordScores("We met, in Paris.", [(0, 2), (3, 6), (8, 10), (11, 16)], [0.0] * 4)
-    >>> remove_words(result, [1, 3], alone=True), remove_words(result, [1, 3], alone=False)
-    ('met Paris', 'We , in .')
-    """
-    if alone:
-        return " ".join(result.text[slice(*result.words[word])] for word in words)
-    pieces, place = [], 0
-    for word in words:
-        start, end = result.words[word]
-        pieces.append(result.text[place:start])
-        place = end
-    return " ".join("".join([*pieces, result.text[place:]]).split())

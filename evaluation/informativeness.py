@@ -21,15 +21,15 @@ import numpy as np
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, find_method
 from ..attribution.words import WordScores
+from ..common.correlation import spearman
 from ..common.files import write_atomically
 from ..common.versions import versions
+from ..corpora import LabelledSentence, read_conll
 from ..encoders_hardkuma import fingerprint
-from ._conll import TaggedSentence, read_tagged
 from .bootstrap import Interval, bootstrap
 from .data import Corpus, find_corpora, texts_of
 from .plots import bar_plot
 from .results import as_json
-from .stability import spearman
 
 WEIGHTS = ("gates", "integrated_gradients", "shap", "norm")
 INFORMATION = ("self_information", "information_gain")
@@ -80,7 +80,8 @@ def correlate(
 
     >>> from hardkuma.attribution.toy import toy_encoder
     >>> encoder = toy_encoder({"the": [0.1], "museum": [2.0], "zymurgy": [3.0]})
-    >>> corpus = Corpus("toy", [TaggedSentence("the zymurgy museum", [(0, 3), (4, 11), (12, 18)], ["DET", "NOUN", "NOUN"])])
+    >>> words, tags = ((0, 3), (4, 11), (12, 18)), ("DET", "NOUN", "NOUN")
+    >>> corpus = Corpus("toy", [LabelledSentence("the zymurgy museum", words, tags)])
     >>> correlate({"encoder": encoder}, [corpus], ["norm"], draws=0)[0].pooled.value  # rarer words, longer vectors
     1.0
     """
@@ -108,19 +109,19 @@ def correlate(
     return rows
 
 
-def _information(name: str, corpus: Corpus, sentences: Sequence[TaggedSentence]) -> list[WordScores]:
+def _information(name: str, corpus: Corpus, sentences: Sequence[LabelledSentence]) -> list[WordScores]:
     texts, words = texts_of(sentences)
     options = {"counts": corpus.counts} if METHODS[name].counted else {}
     return METHODS[name].scores(None, texts, words, **options)
 
 
-def _common_tags(sentences: Sequence[TaggedSentence], minimum: int) -> list[str]:
+def _common_tags(sentences: Sequence[LabelledSentence], minimum: int) -> list[str]:
     tags = [tag for sentence in sentences for tag in sentence.tags]
     return sorted({tag for tag in tags if tags.count(tag) >= minimum}, key=lambda tag: -tags.count(tag))
 
 
 def _correlation(
-    sentences: Sequence[TaggedSentence],
+    sentences: Sequence[LabelledSentence],
     scores: Sequence[WordScores],
     information: Sequence[WordScores],
     tag: str,
@@ -145,7 +146,7 @@ def _correlation(
 
 def tagged_corpus(path: str | Path) -> Corpus:
     """A CoNLL-U file as a corpus whose tags are universal parts of speech."""
-    return Corpus(Path(path).parent.name or Path(path).stem, list(read_tagged(path)))
+    return Corpus(Path(path).parent.name or Path(path).stem, list(read_conll(path)))
 
 
 def correlation_table(rows: Sequence[Correlation]) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from ..attribution.encoder import SentenceEncoder
 from ..attribution.words import WordScores
-from ._conll import TaggedSentence
+from ..corpora import LabelledSentence
 from .bootstrap import Interval, bootstrap, weighted_mean
 from .data import labels_of
 from .faithfulness import RATES, Faithfulness, faithfulness
@@ -25,14 +25,14 @@ Runs = Sequence[Sequence[WordScores]]
 
 
 def label_metrics(
-    sentences: Sequence[TaggedSentence], runs: Runs, samples: int = 1000, seed: int = 0
+    sentences: Sequence[LabelledSentence], runs: Runs, samples: int = 1000, seed: int = 0
 ) -> dict[str, Interval]:
     """Metrics against the tags: the mean over runs (seeds), with one bootstrap over sentences for all.
 
     Spans come from the top words at the gold rate. Runs that decide by themselves (gates, capitals) have their own
     decisions measured as well: `f1_own`, `span_f1_exact_own`, `span_f1_overlap_own` and `selection_rate`.
 
-    >>> sentences = [TaggedSentence("in Rome", [(0, 2), (3, 7)], ["O", "B-LOC"])]
+    >>> sentences = [LabelledSentence("in Rome", ((0, 2), (3, 7)), ("O", "B-LOC"))]
     >>> run = [WordScores("in Rome", [(0, 2), (3, 7)], [0.1, 0.9])]
     >>> label_metrics(sentences, [run], samples=10)["average_precision"]
     Interval(value=1.0, low=1.0, high=1.0)
@@ -118,7 +118,7 @@ def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], se
     return chosen
 
 
-def precision_recall(sentences: Sequence[TaggedSentence], runs: Runs) -> dict[str, list[float]]:
+def precision_recall(sentences: Sequence[LabelledSentence], runs: Runs) -> dict[str, list[float]]:
     """The curve of the first run, for a plot."""
     curve = Ranking(labels_of(sentences), [result.scores for result in runs[0]]).curve()
     recall, precision = curve.precision_recall()

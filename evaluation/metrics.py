@@ -15,12 +15,14 @@ import torch
 
 from ..attribution.encoder import SentenceEncoder
 from ..attribution.words import WordScores, text_words
+from ..common.checks import find_named
+from ..common.correlation import spearman
 from ..common.packages import require
 from . import geometry
 from .faithfulness import RATES, faithfulness
 from .ranking import Ranking, f1_from_counts, f1_of_selection, top_words
 from .spans import gold_spans, selected_spans, span_counts, span_f1
-from .stability import jaccard, selection_rate, spearman
+from .stability import jaccard, selection_rate
 
 CITATION = "HardKuma: learned token gates on sentence encoders."
 
@@ -245,9 +247,7 @@ def find_metric(name: str) -> WordMetric:
     >>> find_metric("alignment").direction
     'lower is better'
     """
-    if name not in METRICS:
-        raise ValueError(f"unknown metric {name!r}; known: {', '.join(METRICS)}.")
-    return METRICS[name]
+    return find_named("metric", name, METRICS)
 
 
 def as_evaluate(name: str, **options: Any) -> Any:

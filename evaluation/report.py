@@ -9,8 +9,9 @@ from typing import Any
 
 from ..common.files import write_atomically
 from ..common.packages import available
+from ..corpora import LabelledSentence
+from ..gates_hardkuma import count_at_rate
 from ..rendering.html import document_head, page_foot, shade
-from ._conll import TaggedSentence
 from ._style import STYLE
 from .plots import line_plot, scatter_plot, style_of
 from .results import MethodResult
@@ -23,7 +24,7 @@ BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in
 def write_report(
     path: str | Path,
     results: Sequence[MethodResult],
-    examples: Mapping[str, Sequence[TaggedSentence]],
+    examples: Mapping[str, Sequence[LabelledSentence]],
     command: str,
     notes: Sequence[str] = (),
 ) -> Path:
@@ -42,7 +43,7 @@ def write_report(
 
 def report_html(
     results: Sequence[MethodResult],
-    examples: Mapping[str, Sequence[TaggedSentence]],
+    examples: Mapping[str, Sequence[LabelledSentence]],
     command: str,
     notes: Sequence[str] = (),
 ) -> str:
@@ -165,7 +166,7 @@ def _css_line(style: str) -> str:
     return {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dashdot": "double"}[style]
 
 
-def _examples(results: Sequence[MethodResult], sentences: Sequence[TaggedSentence]) -> str:
+def _examples(results: Sequence[MethodResult], sentences: Sequence[LabelledSentence]) -> str:
     if not sentences:
         return ""
     blocks = []
@@ -184,21 +185,20 @@ def _example_row(title: str, words: str, kind: str) -> str:
     return f'<div class="{escape(kind)}"><dt>{escape(title)}</dt><dd>{words}</dd></div>'
 
 
-def _gold_words(sentence: TaggedSentence) -> str:
+def _gold_words(sentence: LabelledSentence) -> str:
     pieces = []
-    for (start, end), tag in zip(sentence.words, sentence.tags, strict=True):
+    for (start, end), tag in zip(sentence.offsets, sentence.tags, strict=True):
         word = escape(sentence.text[start:end])
         pieces.append(word if tag == "O" else f'<b title="{escape(tag)}">{word}</b>')
     return " ".join(pieces)
 
 
-def _shaded_words(sentence: TaggedSentence, example: Mapping[str, Any]) -> str:
+def _shaded_words(sentence: LabelledSentence, example: Mapping[str, Any]) -> str:
     scores = example["scores"]
     low, high = min(scores, default=0.0), max(scores, default=0.0)
-    number = max(1, round(BOLD_RATE * len(scores)))
-    cut = sorted(scores, reverse=True)[number - 1] if scores else 0.0
+    cut = sorted(scores, reverse=True)[count_at_rate(len(scores), BOLD_RATE) - 1] if scores else 0.0
     pieces = []
-    for (start, end), score in zip(sentence.words, scores, strict=True):
+    for (start, end), score in zip(sentence.offsets, scores, strict=True):
         share = (score - low) / (high - low) if high > low else 0.0
         pieces.append(shade(sentence.text[start:end], share, f"{score:.3g}", "top" if share > 0 and score >= cut else ""))
     return " ".join(pieces)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..common.checks import check_choice
+
 WordSpan = tuple[int, int]
 
 
@@ -55,8 +57,7 @@ def span_counts(predicted: Sequence[WordSpan], gold: Sequence[WordSpan], match: 
     >>> span_counts([(0, 3)], [(0, 1), (2, 3)], "overlap")
     [1, 1, 2, 2]
     """
-    if match not in ("exact", "overlap"):
-        raise ValueError(f"match must be exact or overlap, got {match!r}.")
+    check_choice("match", match, ("exact", "overlap"))
 
     def meets(a: WordSpan, b: WordSpan) -> bool:
         return a == b if match == "exact" else a[0] < b[1] and b[0] < a[1]

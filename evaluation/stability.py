@@ -8,35 +8,8 @@ from itertools import combinations
 import numpy as np
 
 from ..attribution.words import WordScores
+from ..common.correlation import spearman
 from .ranking import top_words
-
-
-def ranks(values: Sequence[float]) -> np.ndarray:
-    """Ranks from 1, equal values share their mean rank.
-
-    >>> ranks([10, 30, 10]).tolist()
-    [1.5, 3.0, 1.5]
-    """
-    array = np.asarray(values, dtype=float)
-    _, place, count = np.unique(array, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[place]
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Rank correlation; NaN for fewer than two values or where one side is constant.
-
-    >>> spearman([1, 2, 3], [2, 4, 9])
-    1.0
-    """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} values against {len(second)}; a correlation needs pairs.")
-    if len(first) < 2:
-        return float("nan")
-    a, b = ranks(first), ranks(second)
-    a, b = a - a.mean(), b - b.mean()
-    scale = np.sqrt((a @ a) * (b @ b))
-    return float(np.clip(a @ b / scale, -1, 1)) if scale > 0 else float("nan")
 
 
 def jaccard(first: Sequence[int], second: Sequence[int]) -> float:

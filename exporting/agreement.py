@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ..common.correlation import pearson, ranks, spearman
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -30,17 +32,6 @@ class Agreement:
         return {name: round(value, 5) for name, value in asdict(self).items()}
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """1-based ranks, (n,) -> (n,); tied values share the mean of their ranks.
-
-    >>> ranks(np.array([0.2, 0.9, 0.2])).tolist()
-    [1.5, 3.0, 1.5]
-    """
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
-
-
 def agreement(
     probabilities: np.ndarray, gates: np.ndarray, *, threshold: float = 0.5, gate_threshold: float = 0.5
 ) -> Agreement:
@@ -60,16 +51,10 @@ def agreement(
         auroc = float((rank[theirs].sum() - positives * (positives + 1) / 2) / (positives * negatives))
     return Agreement(
         auroc=auroc,
-        pearson=_correlation(probabilities, gates),
-        spearman=_correlation(rank, ranks(gates)),
+        pearson=pearson(probabilities, gates),
+        spearman=spearman(probabilities, gates),
         decisions=float((ours == theirs).mean()),
         selected=float(ours.mean()),
         selected_by_gates=float(theirs.mean()),
         tokens=len(gates),
     )
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = a.astype(np.float64) - a.mean(dtype=np.float64), b.astype(np.float64) - b.mean(dtype=np.float64)
-    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum() / scale) if scale else float("nan")

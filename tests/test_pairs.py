@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.encoders_hardkuma import resolve_encoder
-from hardkuma.pairs_hardkuma import RANDOM_DRAWS, remove_words
+from hardkuma.pairs_hardkuma import RANDOM_DRAWS, keep_words, remove_words
 from hardkuma.surface_hardkuma import find_words
 from tests.conftest import SENTENCES
 
@@ -147,6 +147,11 @@ def test_removing_words(text: str, chosen: set[int]) -> None:
     letters = "".join(text[s:e] for i, (s, e) in enumerate(words) if i not in chosen)
     assert "".join(c for c in left if c.isalpha()) == "".join(c for c in letters if c.isalpha())
     assert gone or left == text
+    # Nothing else is lost, but for a space where there would be two.
+    kept = [c for i, c in enumerate(text) if not any(s <= i < e for s, e in gone)]
+    assert [c for c in left if not c.isspace()] == [c for c in kept if not c.isspace()]
+    assert len(kept) - len(gone) <= len(left) <= len(kept)
+    assert keep_words(text, gone).split() == [text[s:e] for s, e in gone]
 
 
 def test_bad_arguments(make_model: Callable) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel
+from hardkuma.gates_hardkuma import count_at_rate, select_rate
 from hardkuma.surface_hardkuma import find_words
 from hardkuma.words_hardkuma import ScoredText, gate_records, score_texts
 from tests.conftest import SENTENCES
@@ -222,3 +223,15 @@ def test_bad_texts_words_and_selections(make_model: Callable) -> None:
         score_texts(model, ["paris"], words=[[(2, 9)]])
     with pytest.raises(ValueError, match="one list for each of the 1 texts, got 0"):
         score_texts(model, ["paris"], words=[])
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.45, 0.5, 0.75, 0.99, 1.0])
+def test_one_rule_for_rates(rate: float) -> None:
+    """Words, tokens and pairs round alike: floor(rate n + 1/2), at least one."""
+    for number in range(1, 60):
+        expected = min(number, max(1, math.floor(rate * number + 0.5)))
+        values = torch.rand(number)
+        scored = ScoredText("a " * number, [(2 * i, 2 * i + 1) for i in range(number)], values.tolist(), 1, 0.5)
+        assert count_at_rate(number, rate) == sum(scored.decide(rate=rate)) == expected
+        assert select_rate(values, torch.ones(number), rate).sum() == expected
+    assert count_at_rate(0, rate) == 0 and ScoredText("", [], [], 1, 0.5).decide(rate=rate) == []

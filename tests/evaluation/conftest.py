@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.attribution import SentenceEncoder
+from hardkuma.attribution import SentenceEncoder, whitespace_words
 from hardkuma.attribution.toy import toy_transformer
+from hardkuma.corpora import LabelledSentence
 
 SCRIPT = "<script>document.title='broken'</script>"
 SENTENCES = [
@@ -35,6 +36,12 @@ def make_encoder() -> SentenceEncoder:
 def write_conll(path: Path) -> Path:
     path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in s) for s in SENTENCES), encoding="utf-8")
     return path
+
+
+def join_words(words: list[str], tags: list[str]) -> LabelledSentence:
+    """Words joined by spaces, as a labelled sentence."""
+    text = " ".join(words)
+    return LabelledSentence(text, tuple(whitespace_words(text)), tuple(tags))
 
 
 @pytest.fixture

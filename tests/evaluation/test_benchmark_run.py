@@ -13,11 +13,12 @@ from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
 from hardkuma.commands.benchmark import main, named_models
 from hardkuma.common.files import write_atomically
 from hardkuma.evaluation import benchmark as module
-from hardkuma.evaluation._conll import join_words
 from hardkuma.evaluation.benchmark import Settings, run_benchmark
 from hardkuma.evaluation.measure import label_metrics, top_of_corpus
 from hardkuma.evaluation.results import load_result
 from hardkuma.evaluation.table import BEGIN, END, card_table, markdown_table
+
+from .conftest import join_words
 
 QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 2, "examples": 2}
 FEW = ["random", "norm", "loo", "capitals"]
@@ -150,7 +151,8 @@ def test_files_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_perfect_scores_have_perfect_metrics() -> None:
     sentences = [join_words(["In", "New", "York"], ["O", "B-L", "I-L"]), join_words(["Ana", "sings"], ["B-P", "O"])]
     perfect = [
-        WordScores(s.text, s.words, [float(t != "O") for t in s.tags], [t != "O" for t in s.tags]) for s in sentences
+        WordScores(s.text, list(s.offsets), [float(t != "O") for t in s.tags], [t != "O" for t in s.tags])
+        for s in sentences
     ]
     found = label_metrics(sentences, [perfect], samples=50)
     for name in (
@@ -168,7 +170,7 @@ def test_perfect_scores_have_perfect_metrics() -> None:
 
 def test_runs_are_averaged_under_the_same_draws() -> None:
     sentences = [join_words(["a", "B", "c"], ["O", "B-X", "O"]) for _ in range(30)]
-    texts, words = [s.text for s in sentences], [s.words for s in sentences]
+    texts, words = [s.text for s in sentences], [s.offsets for s in sentences]
     runs = [METHODS["random"].scores(None, [f"{t}" for t in texts], words, seed=seed) for seed in range(4)]
     alone = [label_metrics(sentences, [run], samples=0)["average_precision"].value for run in runs]
     assert label_metrics(sentences, runs, samples=0)["average_precision"].value == pytest.approx(np.mean(alone))

@@ -11,10 +11,11 @@ import pytest
 from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
 from hardkuma.attribution.toy import toy_transformer
 from hardkuma.evaluation import informativeness as module
-from hardkuma.evaluation._conll import join_words
 from hardkuma.evaluation.cost import WORDS, Cost, cost_plot, cost_table, growth, measure_cost, sentence_of
 from hardkuma.evaluation.data import Corpus
 from hardkuma.evaluation.informativeness import correlate, correlation_plot, correlation_table, tagged_corpus
+
+from .conftest import join_words
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_treebank_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     (tmp_path / "ud-ewt" / "dev.conllu").write_text(f"# text = the river\n{rows}\n")
     (tmp_path / "wikigold" / "wikigold.conll").write_text("the O\nriver O\nruns O\n")
-    assert tagged_corpus(tmp_path / "ud-ewt" / "dev.conllu").sentences[0].tags == ["DET", "NOUN"]
+    assert tagged_corpus(tmp_path / "ud-ewt" / "dev.conllu").sentences[0].tags == ("DET", "NOUN")
     monkeypatch.setattr(SentenceEncoder, "load", lambda path: toy_transformer(WORDS.split()))
     given = ["--before", "x", "--after", "y", "--data", str(tmp_path), "--methods", "norm", "--quiet"]
     assert module.main([*given, "--output", str(tmp_path / "out")]) == 0

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hardkuma.evaluation._conll import read_tagged
+from hardkuma.corpora import read_conll
 from hardkuma.evaluation.data import find_corpora, labels_of, read_corpus, slug
 
 
 def test_words_are_offsets_into_readable_text(tmp_path: Path) -> None:
     path = tmp_path / "x.conll"
     path.write_text("In\tO\nParis\tB-LOC\n,\tO\n\nok\tO\n", encoding="utf-8")
-    first, second = read_tagged(path)
-    assert (first.text, first.words, first.tags) == ("In Paris,", [(0, 2), (3, 8), (8, 9)], ["O", "B-LOC", "O"])
+    first, second = read_corpus(path).sentences
+    assert (first.text, first.offsets, first.tags) == ("In Paris,", ((0, 2), (3, 8), (8, 9)), ("O", "B-LOC", "O"))
     assert labels_of([first, second]) == [[0, 1, 0], [0]]
 
 
@@ -52,7 +53,7 @@ def test_real_corpora(real_data: Path) -> None:
         "wnut17-test": 1287,
         "wikigold": 1696,
     }
-    tagged = list(read_tagged(real_data / "ud-ewt" / "dev.conllu"))
+    tagged = list(read_conll(real_data / "ud-ewt" / "dev.conllu"))
     assert len(tagged) == 2001
     assert {"PROPN", "NOUN", "PUNCT"} < {tag for sentence in tagged for tag in sentence.tags}
 
@@ -61,5 +62,6 @@ def test_the_digest_is_of_what_was_read(conll: Path) -> None:
     first, again = read_corpus(conll), read_corpus(conll, "other name")
     assert first.digest == again.digest
     again = read_corpus(conll)
-    again.sentences[0].tags[0] = "B-X"
+    first_one = again.sentences[0]
+    again.sentences[0] = replace(first_one, tags=("B-X", *first_one.tags[1:]))
     assert first.digest != again.digest

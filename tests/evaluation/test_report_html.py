@@ -14,7 +14,7 @@ from hardkuma.evaluation.plots import bar_plot, line_plot, scatter_plot, style_o
 from hardkuma.evaluation.report import report_html
 
 from ..browser import dump, needs_chromium
-from .conftest import SCRIPT, make_encoder, write_conll
+from .conftest import SCRIPT, join_words, make_encoder, write_conll
 
 pytest.importorskip("matplotlib")
 
@@ -65,7 +65,6 @@ def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
 
 
 def test_every_field_is_escaped(report: Path) -> None:
-    from hardkuma.evaluation._conll import join_words
     from hardkuma.evaluation.results import load_result
 
     results = [load_result(path) for path in sorted((report.parent / "results").glob("*/*.json"))]

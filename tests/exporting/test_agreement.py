@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hardkuma.exporting.agreement import agreement, ranks
+from hardkuma.common.correlation import ranks
+from hardkuma.exporting.agreement import agreement
 
 
 def test_against_scipy_and_pairs() -> None:
