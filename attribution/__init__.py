@@ -7,21 +7,31 @@
 [0.0, 0.0, 1.0]
 """
 
-from .counts import WordCounts
-from .dropout_policy import KeptTokens, attention_dropout
-from .encoder import SentenceEncoder
-from .registry import METHODS, Method, find_method
-from .words import WordScores, text_words, whitespace_words
+from __future__ import annotations
 
-__all__ = [
-    "METHODS",
-    "KeptTokens",
-    "Method",
-    "SentenceEncoder",
-    "WordCounts",
-    "WordScores",
-    "attention_dropout",
-    "find_method",
-    "text_words",
-    "whitespace_words",
-]
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "METHODS": "registry",
+    "Method": "registry",
+    "find_method": "registry",
+    "SentenceEncoder": "encoder",
+    "WordCounts": "counts",
+    "WordScores": "words",
+    "KeptTokens": "dropout_policy",
+    "attention_dropout": "dropout_policy",
+    "text_words": "words",
+    "whitespace_words": "words",
+}
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
+    return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
