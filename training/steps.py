@@ -107,16 +107,17 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     config = accelerator.unwrap_model(model).config
     content = content_mask(config, batch["input_ids"], batch["attention_mask"], None)
-    rate = selection_rate(probs.detach().reshape(len(content), -1, content.shape[1]), content)
+    rate = local_rate(probs.detach().reshape(len(content), -1, content.shape[1]), content)
     return loss.detach(), {name: value.detach() for name, value in losses.items()}, rate
 
 
-def selection_rate(probs: Tensor, content: Tensor) -> Tensor:
-    """Mean selection probability of content tokens, also of those where it is 0; 0 without any.
+def local_rate(probs: Tensor, content: Tensor) -> Tensor:
+    """Mean selection probability of this process's content tokens, also of those where it is 0; 0 without any.
 
+    `losses_hardkuma.selection_rate` asks all processes, a message that a log entry can do without.
     probs: (batch, K, length); content: (batch, length).
 
-    >>> selection_rate(torch.tensor([[[0.5, 0.0, 0.0]]]), torch.tensor([[True, True, False]]))
+    >>> local_rate(torch.tensor([[[0.5, 0.0, 0.0]]]), torch.tensor([[True, True, False]]))
     tensor(0.2500)
     """
     inside = probs[content[:, None].expand_as(probs)]
