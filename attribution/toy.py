@@ -48,6 +48,8 @@ def toy_encoder(vectors: Mapping[str, Sequence[float]], normalize: bool = False,
     encoder = StaticEncoder(StaticEncoderConfig(len(tokenizer), size, pad_token_id=0))
     with torch.no_grad():
         encoder.embedding.weight.zero_()
+        # Integrated gradients walk from [PAD]; on a straight way from zero the cosine is constant, and rounding would decide.
+        encoder.embedding.weight[tokenizer.pad_token_id] = 1.0
         for piece, vector in vectors.items():
             encoder.embedding.weight[tokenizer.convert_tokens_to_ids(piece)] = torch.tensor(vector, dtype=torch.float)
     return SentenceEncoder.from_parts(EncoderParts(encoder, tokenizer, normalize=normalize), **options)
