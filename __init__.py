@@ -18,6 +18,7 @@ _EXPORTS = {
     "StretchedKumaraswamy": "gates_hardkuma",
     "ScoredText": "words_hardkuma",
     "TokenGatesPipeline": "pipeline_hardkuma",
+    "GateClassificationPipeline": "pipeline_hardkuma",
     "explain_pair": "pairs_hardkuma",
     "gate_records": "words_hardkuma",
     "load_released": "common.models",

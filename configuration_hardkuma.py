@@ -27,7 +27,27 @@ AUTO_MAP = {
     "AutoModel": "modeling_hardkuma.HardKumaModel",
     "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
 }
-CUSTOM_PIPELINES = {"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}}
+# Tasks of transformers that a checkpoint answers by itself: the stock pipeline knows neither word shapes nor windows.
+_CLASSIFICATION = {"impl": "pipeline_hardkuma.GateClassificationPipeline", "pt": ["AutoModelForTokenClassification"]}
+STOCK_TASKS = {"token-classification": _CLASSIFICATION, "ner": _CLASSIFICATION}
+
+
+class CustomPipelines(dict[str, Any]):
+    """Pipelines by task, as transformers looks them up in a config. It takes the only task that is listed where none is
+    named, `pipeline(model=folder)`, so that the stock tasks are answered here and not listed.
+
+    >>> "ner" in CustomPipelines(), CustomPipelines()["ner"]["impl"], len(CustomPipelines())
+    (True, 'pipeline_hardkuma.GateClassificationPipeline', 0)
+    """
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or task in STOCK_TASKS
+
+    def __missing__(self, task: str) -> dict[str, Any]:
+        return copy.deepcopy(STOCK_TASKS[task])  # transformers writes into it
+
+
+CUSTOM_PIPELINES = CustomPipelines({"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}})
 
 # Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
 UNTRUSTED_KEYS = frozenset(

@@ -37,6 +37,7 @@ TRAVELLING_FILES = (
     "losses_hardkuma.py",
     "folder_hardkuma.py",
     "pretrained_hardkuma.py",
+    "windows_hardkuma.py",
     "words_hardkuma.py",
     "pairs_hardkuma.py",
     "modeling_hardkuma.py",

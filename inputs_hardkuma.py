@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +52,18 @@ def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None,
         ids = torch.tensor(config.special_token_ids, dtype=input_ids.dtype, device=input_ids.device)
         special = torch.isin(input_ids, ids)
     return mask.bool() & ~special.bool()
+
+
+def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """The batch with every tensor on this device, those inside of nested dicts too.
+
+    >>> to_device({"input_ids": torch.ones(1, 2), "encoded": {"states": torch.ones(1)}}, torch.device("meta"))["encoded"]
+    {'states': tensor(..., device='meta', size=(1,))}
+    """
+    return {
+        name: to_device(value, device) if isinstance(value, Mapping) else value.to(device, non_blocking=True)
+        for name, value in batch.items()
+    }
 
 
 def attendable(mask: Tensor) -> Tensor:

@@ -34,13 +34,13 @@ from .encoders_hardkuma import (
 from .features_hardkuma import lower_layers, read_features
 from .folder_hardkuma import HUB_ID
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
-from .inputs_hardkuma import TokenBatch, content_mask, prepare, tracing
+from .inputs_hardkuma import TokenBatch, content_mask, prepare, to_device, tracing
 from .losses_hardkuma import Rows, objective, world_size
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import both_sides, finish, pool, reencode, through
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import SurfaceStatistics
-from .words_hardkuma import Record, gate_records
+from .words_hardkuma import Record, gate_records, select_gates
 
 logger = logging.get_logger(__name__)
 
@@ -362,12 +362,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
         training, statistics = self.training, SurfaceStatistics(self.config.num_selectors)
         self.eval()
         for batch in batches:
-            encoded = batch.get("encoded")
-            batch = {key: value.to(self.device) for key, value in batch.items() if key != "encoded"}
-            if encoded is not None:
-                encoded = {key: value.to(self.device) for key, value in encoded.items()}
+            batch = to_device(batch, self.device)
             ids = batch.pop("surface_ids")
-            out = self(**batch, encoded=encoded, return_embeddings=False)
+            out = self(**batch, return_embeddings=False)
             probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
             content = content_mask(
                 self.config, batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask")
@@ -440,8 +437,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`; softmax(logits) gives `gate_probs`.
 
-    With several selectors a token is an `ENTITY` if any of them selects it. Pipelines take the likelier label, so they
-    decide at 1/2 whatever `decision_threshold` is.
+    With several selectors the labels are those of one, the first by default. A folder brings its own pipeline for this task
+    ([`GateClassificationPipeline`]); transformers' own, which it makes of a loaded model, takes the likelier label, so it
+    decides at 1/2 whatever `decision_threshold` is.
     """
 
     def __init__(self, config: HardKumaConfig):
@@ -460,12 +458,12 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.hardkuma.get_input_embeddings()
 
-    def forward(self, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> TokenClassifierOutput | tuple[Tensor]:
-        """Arguments of [`HardKumaModel.forward`]; logits: (batch, length, 2) = [log(1 - p), log p]."""
+    def forward(
+        self, *args: Any, selector: int = 0, return_dict: bool | None = None, **kwargs: Any
+    ) -> TokenClassifierOutput | tuple[Tensor]:
+        """Arguments of [`HardKumaModel.forward`], and one `selector`; logits: (batch, length, 2) = [log(1 - p), log p]."""
         probs = self.hardkuma(*args, **{**kwargs, "return_embeddings": False}).gate_probs
-        if probs.ndim == 3:
-            probs = 1 - (1 - probs).prod(1)
-        probs = probs.clamp(1e-7, 1 - 1e-7)
+        probs = select_gates(probs, self.config, selector).clamp(1e-7, 1 - 1e-7)
         logits = torch.stack([torch.log1p(-probs), probs.log()], dim=-1)
         return (logits,) if return_dict is False else TokenClassifierOutput(logits=logits)
 

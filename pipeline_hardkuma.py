@@ -1,13 +1,30 @@
-"""`pipeline("token-gates", model=folder, trust_remote_code=True)`: the words of texts with their gates."""
+"""What `pipeline(task, model=folder, trust_remote_code=True)` gives: `token-gates`, the words of texts with their gates,
+and `token-classification` (or `ner`), the same gates in the stock pipeline's format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
-from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from torch import Tensor
+from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase, TokenClassificationPipeline
+from transformers.pipelines.token_classification import AggregationStrategy
 
-from .words_hardkuma import Record, ScoredText, check_count, check_selection, score_texts
+from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
+from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_length, window_overlap
+from .words_hardkuma import (
+    Record,
+    ScoredText,
+    check_count,
+    check_selection,
+    encodable,
+    find_selector,
+    reads_shapes,
+    score_texts,
+    select_gates,
+)
 
 BATCH_SIZE = 32
 # Batches that are read ahead from a stream, so that texts of like length can run together.
@@ -123,3 +140,244 @@ def _each(inputs: Any) -> Iterator[Any]:
 
 def _described(value: Any) -> str:
     return f"a {type(value).__name__}: {value!r:.60}"
+
+
+# What the stock pipeline calls its ways to make a word of its tokens.
+_OF_WORDS = {AggregationStrategy.FIRST: "first", AggregationStrategy.AVERAGE: "mean", AggregationStrategy.MAX: "max"}
+# What goes past the model, from one step of the pipeline to the next.
+_CARRIED = ("sentence", "words", "overlap", "offset_mapping", "special_tokens_mask", "is_last")
+
+
+class GateClassificationPipeline(TokenClassificationPipeline):
+    """The stock token-classification pipeline, with what it leaves out: word shapes, windows, the model's threshold, words.
+
+    Calls, options and output are those of transformers' `TokenClassificationPipeline`. What differs:
+
+    - The model sees how words are written (the surface view), from the text as it was given.
+    - A text longer than the encoder takes runs in overlapping windows, whatever the strategy; nothing is cut. `stride` sets
+      the overlap in tokens (default: a quarter of a window).
+    - `ENTITY` is what exceeds the model's own threshold (or `threshold=`), not 1/2; "score" is the label's probability.
+    - `first`, `average` and `max` take the words of every other door (`find_words`, or those of `is_split_into_words`),
+      each with the probability of its first token, the mean, or the largest as elsewhere: `max` selects what `token-gates`
+      does. What is outside of every word is `O`.
+    - `none` and `simple` show tokens, punctuation too, each with its own gate.
+
+    Further options: `threshold`, `use_surface` and `selector`, as of `TokenGatesPipeline`.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> pipe = GateClassificationPipeline(model, aggregation_strategy="max", threshold=0.0)
+    >>> [(item["entity_group"], item["start"], item["end"]) for item in pipe("Marie Curie moved, to Paris.")]
+    [('ENTITY', 0, 17), ('ENTITY', 19, 27)]
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
+        tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        if not tokenizer.is_fast:
+            raise ValueError(f"{type(tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
+        super().__init__(model=model, tokenizer=tokenizer, **options)
+
+    def check_model_type(self, supported_models: Any) -> None:
+        """Ours is no class that transformers would list."""
+
+    def _sanitize_parameters(
+        self,
+        threshold: float | None = None,
+        use_surface: bool | None = None,
+        selector: int | None = None,
+        stride: int | None = None,
+        **stock: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        check_selection(None, threshold)
+        if stride is not None:
+            longest = self._window_length() - self.tokenizer.num_special_tokens_to_add()
+            if isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride < longest:
+                raise ValueError(f"stride must be a whole number in [0, {longest - 1}], got {stride!r}.")
+        preprocess, forward, postprocess = super()._sanitize_parameters(**stock)
+        # What a call does not name is left to the pipeline's own options.
+        if use_surface is not None:
+            preprocess["use_surface"] = use_surface
+        if stride is not None:
+            preprocess["overlap"] = stride
+        if selector is not None:
+            forward["selector"] = find_selector(self.model.config, selector)
+        if threshold is not None:
+            postprocess["threshold"] = threshold
+        return preprocess, forward, postprocess
+
+    def _window_length(self) -> int:
+        return window_length(self.model.config, self.tokenizer)
+
+    def preprocess(
+        self,
+        sentence: str | list[str],
+        offset_mapping: list[list[Span]] | None = None,
+        is_split_into_words: bool = False,
+        delimiter: str = " ",
+        use_surface: bool = True,
+        overlap: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """The windows of one text in its order, as the model takes them, each (1, length)."""
+        text, words = _join(sentence, delimiter) if is_split_into_words else (_check_text(sentence), None)
+        length = self._window_length()
+        overlap = window_overlap(length) if overlap is None else overlap
+        encoded = self.tokenizer(
+            [encodable(text) if words is None else [encodable(word) for word in sentence]],
+            is_split_into_words=is_split_into_words,
+            truncation=True,
+            max_length=length,
+            stride=overlap,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=True,
+            return_special_tokens_mask=True,
+        )
+        surface = SurfaceIndex([text], [find_words(text)]) if use_surface and reads_shapes(self.model._base()) else None
+        count = len(encoded["input_ids"])
+        # A tokenizer that cuts on the left gives the last window first.
+        order = range(count)[::-1] if self.tokenizer.truncation_side == "left" else range(count)
+        for number in order:
+            offsets = encoded["offset_mapping"][number]
+            if words is not None:
+                offsets = _move(offsets, encoded.word_ids(number), words)
+            if offset_mapping is not None:
+                offsets = _check_offsets(offset_mapping[0], len(offsets), count)
+            names = [name for name in encoded if name not in ("offset_mapping", "overflow_to_sample_mapping")]
+            window = {name: torch.tensor([encoded[name][number]]) for name in names}
+            if not offsets:  # no text, and a tokenizer that adds nothing: one position that counts for nothing
+                offsets = [(0, 0)]
+                window = {name: torch.tensor([[int(name == "special_tokens_mask")]]) for name in names}
+            spans = torch.tensor([list(offsets)])
+            if surface is not None:
+                window["surface_ids"] = surface.ids(torch.tensor([0]), *spans.unbind(-1))
+            carried = {"sentence": text, "words": words} if number == order[0] else {"sentence": None, "words": None}
+            yield {
+                **window,
+                **carried,
+                "overlap": overlap,
+                "offset_mapping": spans,
+                "is_last": number == order[-1],
+            }
+
+    def _forward(self, model_inputs: dict[str, Any], selector: int = 0) -> dict[str, Any]:
+        carried = {name: model_inputs.pop(name) for name in _CARRIED}
+        probs = self.model._base().gate_probabilities(**model_inputs)
+        return {"probabilities": select_gates(probs, self.model.config, selector).float(), **carried, **model_inputs}
+
+    def postprocess(
+        self,
+        all_outputs: list[dict[str, Any]],
+        aggregation_strategy: AggregationStrategy = AggregationStrategy.NONE,
+        ignore_labels: list[str] | None = None,
+        threshold: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """The entities of one text, in the stock pipeline's format, from the outputs of its windows."""
+        threshold = self.model.config.decision_threshold if threshold is None else threshold
+        ignored = ["O"] if ignore_labels is None else ignore_labels
+        text, words = all_outputs[0]["sentence"], all_outputs[0]["words"]
+        words = find_words(text) if words is None else [(start, end) for start, end in words if end > start]
+        whole = _WholeText(all_outputs, text, words)
+        units = self._tokens(whole)
+        if aggregation_strategy in _OF_WORDS:
+            units = self._words(whole, units, _OF_WORDS[aggregation_strategy])
+        entities = [self._decide(unit, threshold) for unit in units]
+        if aggregation_strategy != AggregationStrategy.NONE:
+            entities = self.group_entities(entities)
+        return [item for item in entities if item.get("entity", item.get("entity_group")) not in ignored]
+
+    def _tokens(self, whole: _WholeText) -> list[dict[str, Any]]:
+        """Tokens of the whole text, as the stock pipeline describes them."""
+        special, scores = torch.zeros(len(whole.ids)), _label_scores(whole.values)
+        strategy = AggregationStrategy.NONE
+        units = self.gather_pre_entities(
+            whole.text, whole.ids.numpy(), scores, whole.offsets.tolist(), special.numpy(), strategy
+        )
+        return [{**unit, "index": unit["index"] + whole.lead} for unit in units]
+
+    def _words(self, whole: _WholeText, tokens: list[dict[str, Any]], aggregate: str) -> list[dict[str, Any]]:
+        """Words with what their tokens spell, and the tokens of no word, which are never selected, in the text's order."""
+        spans = whole.offsets[None]
+        first, count = whole.index.touched(torch.tensor([0]), spans[..., 0], spans[..., 1])
+        scores = _label_scores(whole.word_values(aggregate))
+        spelling: list[list[str]] = [[] for _ in whole.words]
+        units = []
+        for token, word, number in zip(tokens, first[0].tolist(), count[0].tolist(), strict=True):
+            for pieces in spelling[word : word + number]:
+                pieces.append(token["word"])
+            if number == 0:
+                never = _label_scores(torch.zeros(1))[0]
+                units.append({"word": token["word"], "scores": never, "start": token["start"], "end": token["end"]})
+        for (start, end), pieces, value in zip(whole.words, spelling, scores, strict=True):
+            word = self.tokenizer.convert_tokens_to_string(pieces) if pieces else whole.text[start:end]
+            units.append({"word": word, "scores": value, "start": start, "end": end})
+        return sorted(units, key=lambda unit: (unit["start"], unit["end"]))
+
+    def _decide(self, unit: dict[str, Any], threshold: float) -> dict[str, Any]:
+        label = int(float(unit["scores"][1]) > threshold)
+        entity = {"entity": self.model.config.id2label[label], "score": unit["scores"][label]}
+        return entity | {name: unit[name] for name in ("index", "word", "start", "end") if name in unit}
+
+
+class _WholeText:
+    """What the windows of one text gave, put together.
+
+    Attributes:
+        words, index: of the text.
+        ids, offsets, values: (tokens,), (tokens, 2), (tokens,) ids, characters and probabilities; special tokens left out.
+        lead: how many special tokens come before the text.
+    """
+
+    def __init__(self, outputs: list[dict[str, Any]], text: str, words: list[Span]):
+        self.text, self.words, self.index = text, words, WordIndex([words], [len(text)])
+        # Rows may be padded, on either side, if windows ran together.
+        inside = [output["attention_mask"][0].bool() for output in outputs]
+
+        def flat(name: str) -> Tensor:
+            return torch.cat([output[name][0][kept] for output, kept in zip(outputs, inside, strict=True)])
+
+        offsets, content, ids = flat("offset_mapping"), flat("special_tokens_mask") == 0, flat("input_ids")
+        lengths = torch.tensor([int(kept.sum()) for kept in inside])
+        windows = Windows(torch.zeros_like(lengths), lengths, *offsets.unbind(-1), inputs={})
+        self._probabilities, self._members = flat("probabilities"), WordTokens(windows, self.index)
+        joined = JoinedTokens(windows, content, outputs[0]["overlap"], self._members)
+        self.ids, self.offsets = ids[joined.firsts], offsets[joined.firsts]
+        self.values, self.lead = joined.values(self._probabilities), int(joined.firsts[0]) if len(joined.firsts) else 0
+
+    def word_values(self, aggregate: str) -> Tensor:
+        """(words,) probabilities of the words."""
+        return self._members.values(self._probabilities, aggregate)
+
+
+def _label_scores(probabilities: Tensor) -> Any:
+    """(n,) -> array (n, 2) of the probabilities of `O` and `ENTITY`."""
+    return torch.stack([1 - probabilities, probabilities], dim=-1).numpy()
+
+
+def _check_text(sentence: Any) -> str:
+    if not isinstance(sentence, str):
+        raise ValueError(f"inputs must be texts (str); got {_described(sentence)}; lists need is_split_into_words=True.")
+    return sentence
+
+
+def _join(words: Any, delimiter: str) -> tuple[str, list[Span]]:
+    """The text of words that were given one by one, and where they are in it."""
+    if not isinstance(words, list):
+        raise ValueError(f"with is_split_into_words=True inputs must be lists of words; got {_described(words)}.")
+    ends = list(accumulate(len(word) + len(delimiter) for word in words))
+    starts = [0, *ends[:-1]]
+    return delimiter.join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
+
+
+def _move(offsets: Sequence[Span], owners: Sequence[int | None], words: Sequence[Span]) -> list[Span]:
+    """Offsets inside of words as offsets in their text."""
+    shifts = [0 if owner is None else words[owner][0] for owner in owners]
+    return [(start + shift, end + shift) for (start, end), shift in zip(offsets, shifts, strict=True)]
+
+
+def _check_offsets(given: Sequence[Span], tokens: int, windows: int) -> list[Span]:
+    if windows > 1 or len(given) != tokens:
+        raise ValueError(
+            f"offset_mapping has {len(given)} entries, for a text of {tokens} tokens in {windows} windows; give one for "
+            "each token of a text that fits into one window, or leave it out."
+        )
+    return [(int(start), int(end)) for start, end in given]

@@ -21,7 +21,7 @@ from spacy.util import minibatch
 
 from .common.models import load_released
 from .modeling_hardkuma import HardKumaModel
-from .words_hardkuma import Record, check_count, check_selection, check_selector, gate_records
+from .words_hardkuma import Record, check_count, check_selection, find_selector, gate_records
 
 SPANS_KEY = "hardkuma"
 
@@ -70,7 +70,7 @@ def create(
     check_selection(rate, threshold)
     check_count("batch_size", batch_size)
     loaded = load_released()[0] if model is None else HardKumaModel.from_pretrained(model).eval()
-    check_selector(loaded, selector)
+    find_selector(loaded.config, selector)
     options = {"rate": rate, "threshold": threshold, "use_surface": use_surface, "selector": selector}
     return HardKumaComponent(loaded, spans_key=spans_key, batch_size=batch_size, **options)
 

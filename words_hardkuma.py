@@ -8,15 +8,19 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from .configuration_hardkuma import HardKumaConfig
+from .gates_hardkuma import GateHead
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words
+from .windows_hardkuma import AGGREGATES, Windows, WordTokens, window_length
 
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64
@@ -30,6 +34,35 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 Record = dict[str, Any]
 
 
+class GateModel(Protocol):
+    """What scoring needs of a model; a `HardKumaModel` has it."""
+
+    training: bool
+
+    @property
+    def config(self) -> HardKumaConfig: ...
+
+    @property
+    def gate_head(self) -> GateHead: ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def gate_probabilities(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special_tokens_mask: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+    ) -> Tensor:
+        """(batch, [K,] length) selection probabilities."""
+        ...
+
+
 @dataclass(frozen=True)
 class ScoredText:
     """A text whose words have their probabilities; nothing is decided yet.
@@ -40,6 +73,7 @@ class ScoredText:
         probabilities: one for each word, in [0, 1]: the largest of its tokens'.
         windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
         threshold: the model's own, which decides where neither rate nor threshold is given.
+        scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
     """
 
     text: str
@@ -47,6 +81,7 @@ class ScoredText:
     probabilities: list[float]
     windows: int
     threshold: float
+    scores: list[float] | None = None
 
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
         """Which words are selected: the `rate` most probable ones (earlier before later), or those above `threshold`.
@@ -153,7 +188,7 @@ def check_count(name: str, value: Any) -> None:
 
 
 def gate_records(
-    model: Any,
+    model: GateModel,
     texts: Sequence[str],
     *,
     rate: float | None = None,
@@ -177,13 +212,14 @@ def gate_records(
 
 @torch.inference_mode()
 def score_texts(
-    model: Any,
+    model: GateModel,
     texts: Sequence[str],
     *,
     words: Sequence[Sequence[Span]] | None = None,
     batch_size: int = 32,
     use_surface: bool = True,
     selector: int = 0,
+    aggregate: str = "max",
 ) -> list[ScoredText]:
     """Selection probabilities of the words of each text, in order; nothing is cut, and batch-mates do not matter.
 
@@ -198,6 +234,8 @@ def score_texts(
         batch_size: windows per forward pass.
         use_surface: apply the word-shape log-odds that the model holds.
         selector: which selector, where there are several.
+        aggregate: "max", or what `ScoredText.scores` is to hold beside the probabilities: "sum" (the expected number of
+            selected tokens of a word), "mean" or "first".
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -206,20 +244,20 @@ def score_texts(
     ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
     """
     _check_call(model, texts, words, batch_size, selector)
-    results: list[ScoredText | None] = [None] * len(texts)
+    if aggregate not in AGGREGATES:
+        raise ValueError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {aggregate!r}.")
+    results: dict[int, ScoredText] = {}
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     step = batch_size * BATCHES_PER_CHUNK
     for first in range(0, len(order), step):
         chunk = order[first : first + step]
-        scorer = _Chunk(
-            model, [texts[i] for i in chunk], None if words is None else [list(words[i]) for i in chunk], use_surface
-        )
-        for i, scored in zip(chunk, scorer.run(batch_size, selector), strict=True):
-            results[i] = scored
-    return results
+        chosen = None if words is None else [list(words[i]) for i in chunk]
+        scored = _score_chunk(model, [texts[i] for i in chunk], chosen, batch_size, use_surface, selector, aggregate)
+        results.update(zip(chunk, scored, strict=True))
+    return [results[i] for i in range(len(texts))]
 
 
-def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, selector: int) -> None:
+def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int, selector: int) -> None:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
     for i, text in enumerate(texts):
@@ -233,15 +271,31 @@ def _check_call(model: Any, texts: Sequence[str], words: Any, batch_size: int, s
     check_count("batch_size", batch_size)
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    check_selector(model, selector)
+    find_selector(model.config, selector)
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
 
-def check_selector(model: Any, selector: Any) -> None:
-    """`selector` is the number of one of the model's selectors."""
-    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < model.config.num_selectors:
-        raise ValueError(f"selector must be in [0, {model.config.num_selectors - 1}], got {selector!r}.")
+def find_selector(config: HardKumaConfig, selector: Any) -> int:
+    """The number of one of the model's selectors, checked: what `selector=` means in every place that shows words.
+
+    >>> find_selector(HardKumaConfig(num_selectors=2), 2)
+    Traceback (most recent call last):
+    ValueError: selector must be in [0, 1], got 2.
+    """
+    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < config.num_selectors:
+        raise ValueError(f"selector must be in [0, {config.num_selectors - 1}], got {selector!r}.")
+    return selector
+
+
+def select_gates(gate_probs: Tensor, config: HardKumaConfig, selector: Any = 0) -> Tensor:
+    """One selector's part of what a model gives, (batch, [K,] length) -> (batch, length). Selectors are never united.
+
+    >>> select_gates(torch.tensor([[[0.1, 0.2], [0.8, 0.9]]]), HardKumaConfig(num_selectors=2), selector=1)
+    tensor([[0.8000, 0.9000]])
+    """
+    number = find_selector(config, selector)
+    return gate_probs[:, number] if gate_probs.ndim == 3 else gate_probs
 
 
 def encodable(text: str) -> str:
@@ -254,86 +308,59 @@ def encodable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
-    return torch.tensor(list(chain.from_iterable(rows)), dtype=torch.long)
+def reads_shapes(model: GateModel) -> bool:
+    """Whether it makes a difference to the model how words are written: it has log-odds of their classes, or features."""
+    return bool(model.gate_head.surface_log_odds.any()) or "shape" in model.config.selector_inputs
 
 
-class _Chunk:
-    """Texts that are tokenised together, with the best value so far of each of their words."""
-
-    def __init__(self, model: Any, texts: list[str], words: list[list[Span]] | None, use_surface: bool):
-        self.model, self.texts = model, texts
-        found = [find_words(text) for text in texts] if words is None or use_surface else []
-        self.words = found if words is None else words
-        holds_shapes = bool(model.gate_head.surface_log_odds.any()) or "shape" in model.config.selector_inputs
-        self.surface = SurfaceIndex(texts, found) if use_surface and holds_shapes else None
-        self.index = WordIndex(self.words, [len(text) for text in texts])
-        self.values = torch.zeros(self.index.size)
-        self.margins = torch.full((self.index.size,), -1)
-
-    def run(self, batch_size: int, selector: int) -> list[ScoredText]:
-        tokenizer = self.model.tokenizer
-        length = self.model.config.max_seq_length or min(tokenizer.model_max_length, 512)
-        encoded = tokenizer(
-            [encodable(text) for text in self.texts],
-            truncation=True,
-            max_length=length,
-            stride=length // 4,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
+def _score_chunk(
+    model: GateModel,
+    texts: list[str],
+    words: list[list[Span]] | None,
+    batch_size: int,
+    use_surface: bool,
+    selector: int,
+    aggregate: str,
+) -> list[ScoredText]:
+    """Texts that are tokenised together and run in batches of like length."""
+    found = [find_words(text) for text in texts] if words is None or use_surface else []
+    words = found if words is None else words
+    surface = SurfaceIndex(texts, found) if use_surface and reads_shapes(model) else None
+    windows = Windows.cut(
+        model.tokenizer, [encodable(text) for text in texts], window_length(model.config, model.tokenizer)
+    )
+    of_tokens = _token_probabilities(model, windows, surface, batch_size, selector)
+    index = WordIndex(words, [len(text) for text in texts])
+    tokens = WordTokens(windows, index)
+    probabilities = tokens.values(of_tokens).tolist()
+    scores = None if aggregate == "max" else tokens.values(of_tokens, aggregate).tolist()
+    counts = torch.bincount(windows.owners, minlength=len(texts)).tolist()
+    return [
+        ScoredText(
+            text,
+            row,
+            probabilities[first:past],
+            windows=count,
+            threshold=float(model.config.decision_threshold),
+            scores=None if scores is None else scores[first:past],
         )
-        owners = torch.tensor(encoded.pop("overflow_to_sample_mapping", None) or list(range(len(self.texts))))
-        lengths = torch.tensor([len(row) for row in encoded["input_ids"]])
-        before = lengths.cumsum(0) - lengths
-        offsets = _flat(map(chain.from_iterable, encoded["offset_mapping"])).view(-1, 2)
-        padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
-        tokens = {name: _flat(encoded[name]) for name in padding if name in encoded}
-        for rows in lengths.argsort(stable=True).split(batch_size):
-            place = torch.arange(int(lengths[rows[-1]]))
-            if len(place) == 0:  # an encoder without special tokens, and nothing but empty texts
-                continue
-            inside = place < lengths[rows][:, None]
-            taken = torch.where(inside, before[rows][:, None] + place, 0)
-            inputs = {name: torch.where(inside, flat[taken], padding[name]) for name, flat in tokens.items()}
-            inputs["attention_mask"] = inside.long()
-            starts, ends = (offsets[taken] * inside[..., None]).unbind(-1)
-            # The distance of a token from the nearer edge of its window.
-            margins = torch.minimum(place, lengths[rows][:, None] - 1 - place)
-            probs = self._forward(inputs, owners[rows], starts, ends, selector)
-            self._merge(*self.index.touched(owners[rows], starts, ends), probs, margins)
-        return self._results(torch.bincount(owners, minlength=len(self.texts)).tolist())
+        for text, row, (first, past), count in zip(texts, words, pairwise(index.firsts), counts, strict=True)
+    ]
 
-    def _forward(self, inputs: dict[str, Tensor], owners: Tensor, starts: Tensor, ends: Tensor, selector: int) -> Tensor:
-        if self.surface is not None:
-            inputs["surface_ids"] = self.surface.ids(owners, starts, ends)
-        inputs = {name: value.to(self.model.device) for name, value in inputs.items()}
-        probs = self.model.gate_probabilities(**inputs)
-        return (probs[:, selector] if probs.ndim == 3 else probs).float().cpu()
 
-    def _merge(self, first: Tensor, count: Tensor, probs: Tensor, margins: Tensor) -> None:
-        """Take over words that stand further from an edge here than in the windows before; all (batch, length)."""
-        # One entry for each token and word that touch.
-        width, count = probs.shape[1], count.flatten()
-        tokens = torch.arange(len(count)).repeat_interleave(count)
-        nth = torch.arange(len(tokens)) - (count.cumsum(0) - count)[tokens]
-        words = first.flatten()[tokens] + nth
-        # One entry for each window and word: its largest probability, and its distance from the nearer edge.
-        pairs, entry = torch.unique(tokens // width * self.index.size + words, return_inverse=True)
-        value = torch.zeros(len(pairs)).scatter_reduce_(0, entry, probs.flatten()[tokens], "amax")
-        margin = torch.full((len(pairs),), width).scatter_reduce_(0, entry, margins.flatten()[tokens], "amin")
-        words = pairs % max(self.index.size, 1)
-        best = self.margins.scatter_reduce(0, words, margin, "amax")
-        self.values[best > self.margins] = 0.0
-        self.margins = best
-        winners = margin == best[words]
-        self.values.scatter_reduce_(0, words[winners], value[winners], "amax")
-
-    def _results(self, windows: list[int]) -> list[ScoredText]:
-        values, threshold = self.values.tolist(), float(self.model.config.decision_threshold)
-        return [
-            ScoredText(text, words, values[low:high], count, threshold)
-            for text, words, (low, high), count in zip(
-                self.texts, self.words, pairwise(self.index.firsts), windows, strict=True
-            )
-        ]
+def _token_probabilities(
+    model: GateModel, windows: Windows, surface: SurfaceIndex | None, batch_size: int, selector: int
+) -> Tensor:
+    """Selection probabilities of all tokens, (tokens,), on the CPU."""
+    padding = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
+    result = torch.zeros(len(windows.starts))
+    for rows, tokens, inside in windows.batches(batch_size):
+        inputs = {name: torch.where(inside, flat[tokens], padding[name]) for name, flat in windows.inputs.items()}
+        inputs["attention_mask"] = inside.long()
+        if surface is not None:
+            starts, ends = (torch.where(inside, flat[tokens], 0) for flat in (windows.starts, windows.ends))
+            inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
+        probs = model.gate_probabilities(**{name: value.to(model.device) for name, value in inputs.items()})
+        probs = select_gates(probs, model.config, selector).float().cpu()
+        result[tokens[inside]] = probs[inside]
+    return result

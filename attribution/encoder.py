@@ -295,7 +295,7 @@ def score_tokens(
         for row, i in zip(rows, batch.index, strict=True):
             values[i] = row[: len(tokens[i])]
     return [
-        aggregate(item.text, spans[i], tokens_of_words(item.text, item.offsets, item.content, spans[i]), values[i], how)
+        aggregate(item.text, spans[i], tokens_of_words(item.offsets, item.content, spans[i]), values[i], how)
         for i, item in enumerate(tokens)
     ]
 

@@ -1,16 +1,14 @@
-"""The gates of a HardKumaModel, as one more method: one forward pass, nothing else."""
+"""The gates of a HardKumaModel, as one more method: what users get, one forward pass and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from ..words_hardkuma import score_texts
+from .encoder import SentenceEncoder, tracker
+from .words import Span, WordScores, text_words
 
-from ..surface_hardkuma import surface_ids
-from .encoder import SentenceEncoder, TokenBatch, Tokens
-from .words import Span, WordScores, text_words, tokens_of_words
-from .words import aggregate as to_words
+CHUNK = 1024  # texts between two steps of the progress bar
 
 
 def scores(
@@ -18,15 +16,18 @@ def scores(
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
     *,
-    surface: bool = False,
+    use_surface: bool = False,
+    selector: int = 0,
     aggregate: str = "max",
     progress: bool = False,
 ) -> list[WordScores]:
-    """Selection probability of each word; `selected` is the model's own decision.
+    """Selection probability of each word, as `score_texts` gives it; `selected` is the model's own decision.
 
     Args:
-        encoder: made with `SentenceEncoder.from_model`. Several selectors count as one that selects what any selects.
-        surface: give the model the shape of the words (the surface view).
+        encoder: made with `SentenceEncoder.from_model`.
+        use_surface: give the model the shape of the words (the surface view).
+        selector: which selector, where there are several.
+        aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2")
@@ -36,32 +37,16 @@ def scores(
     """
     if encoder.model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; use SentenceEncoder.from_model(model).")
-    spans, tokens = text_words(texts, words), encoder.tokenize(texts)
-    probabilities: list[list[float]] = [[0.0] * len(item) for item in tokens]
-    decisions: list[list[bool]] = [[False] * len(item) for item in tokens]
-    for batch in encoder.batches(tokens, progress, "gates"):
-        probs, gates = _run(encoder, batch, [tokens[i] for i in batch.index] if surface else None)
-        for row, i in enumerate(batch.index):
-            probabilities[i] = probs[row, : len(tokens[i])].tolist()
-            decisions[i] = (gates[row, : len(tokens[i])] > 0).tolist()
-    results = []
-    for i, item in enumerate(tokens):
-        members = tokens_of_words(item.text, item.offsets, item.content, spans[i])
-        results.append(to_words(item.text, spans[i], members, probabilities[i], aggregate, decisions[i]))
+    spans, results = text_words(texts, words), []
+    options = {"use_surface": use_surface, "selector": selector, "aggregate": aggregate}
+    with tracker(len(texts), progress, "gates") as bar:
+        for first in range(0, len(texts), CHUNK):
+            part = slice(first, first + CHUNK)
+            for scored in score_texts(encoder.model, texts[part], words=spans[part], **options):
+                encoder.passes.forward += scored.windows
+                values = scored.probabilities if scored.scores is None else scored.scores
+                # No token touches such a word, or none that may be selected.
+                missing = tuple(i for i, value in enumerate(scored.probabilities) if value == 0.0)
+                results.append(WordScores(scored.text, scored.words, values, scored.decide(), missing))
+                bar.update(1)
     return results
-
-
-@torch.no_grad()
-def _run(encoder: SentenceEncoder, batch: TokenBatch, shapes: list[Tokens] | None) -> tuple[Tensor, Tensor]:
-    """(batch, length) probabilities and decisions of the union of the selectors."""
-    ids = None
-    if shapes is not None:
-        length = batch.ids.shape[1]
-        rows = [surface_ids(item.text, item.offsets) + [0] * (length - len(item)) for item in shapes]
-        ids = torch.tensor(rows, device=batch.ids.device)
-    encoder.passes.forward += len(batch.ids)
-    probs = encoder.model.gate_probabilities(batch.ids, batch.mask.long(), batch.types, surface_ids=ids)
-    gates = (probs > encoder.model.config.decision_threshold).float()
-    if probs.ndim == 3:
-        probs, gates = 1 - (1 - probs).prod(1), gates.amax(1)
-    return probs, gates

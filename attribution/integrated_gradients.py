@@ -112,7 +112,7 @@ def scores(
         baseline: what the tokens of the empty sentence are: "pad", "mask" or "unk".
 
     >>> from hardkuma.attribution.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]}, padding=[1, 1])
     >>> scores(encoder, ["in Paris"])[0].ranked()[0][0]
     'Paris'
     """

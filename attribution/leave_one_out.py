@@ -40,7 +40,7 @@ def scores(
     """
     check_choice("unit", unit, UNITS)
     spans, tokens = text_words(texts, words), encoder.tokenize(texts)
-    members = [tokens_of_words(item.text, item.offsets, item.content, spans[i]) for i, item in enumerate(tokens)]
+    members = [tokens_of_words(item.offsets, item.content, spans[i]) for i, item in enumerate(tokens)]
     if unit == "word":
         groups = [[tuple(group) for group in row if group] for row in members]
     else:

@@ -130,7 +130,7 @@ _ALL = (
     ),
     Method("gates", "HardKuma gates (max)", "gates", "1", kind="gates"),
     Method("gates_sum", "HardKuma gates (sum)", "gates", "1", {"aggregate": "sum"}, kind="gates"),
-    Method("gates_surface", "HardKuma gates, surface view (max)", "gates", "1", {"surface": True}, kind="gates"),
+    Method("gates_surface", "HardKuma gates, surface view (max)", "gates", "1", {"use_surface": True}, kind="gates"),
     Method("capitals", "capital letters (reference)", "capitals", "0", kind="reference"),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

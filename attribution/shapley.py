@@ -132,7 +132,7 @@ def scores(
     spans, results = text_words(texts, words), []
     with tracker(len(texts), progress, "shap") as bar:
         for item, row in zip(encoder.tokenize(texts), spans, strict=True):
-            members = tokens_of_words(item.text, item.offsets, item.content, row)
+            members = tokens_of_words(item.offsets, item.content, row)
             if unit == "word":
                 players = [group for group in members if group]
             else:

@@ -34,10 +34,19 @@ def toy_tokenizer(vocabulary: Iterable[str], special: bool = True, max_length: i
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=max_length, **roles)
 
 
-def toy_encoder(vectors: Mapping[str, Sequence[float]], normalize: bool = False, **options: Any) -> SentenceEncoder:
+def toy_encoder(
+    vectors: Mapping[str, Sequence[float]],
+    normalize: bool = False,
+    padding: Sequence[float] | None = None,
+    **options: Any,
+) -> SentenceEncoder:
     """An encoder without context: the sentence vector is the mean of the given piece vectors; unknown words are zero.
 
     The piece with the longest vector decides where a sentence lies, so every honest method must rank it first.
+
+    Args:
+        padding: vector of the padding token, from which integrated gradients start. From zero, its default, they find
+            nothing but rounding errors: on the way from there to the sentence the cosine does not change.
 
     >>> encoder = toy_encoder({"paris": [0, 9], "in": [1, 0], "rains": [1, 1]})
     >>> encoder.encode(["rains in Paris"])
@@ -48,10 +57,10 @@ def toy_encoder(vectors: Mapping[str, Sequence[float]], normalize: bool = False,
     encoder = StaticEncoder(StaticEncoderConfig(len(tokenizer), size, pad_token_id=0))
     with torch.no_grad():
         encoder.embedding.weight.zero_()
-        # Integrated gradients walk from [PAD]; on a straight way from zero the cosine is constant, and rounding would decide.
-        encoder.embedding.weight[tokenizer.pad_token_id] = 1.0
         for piece, vector in vectors.items():
             encoder.embedding.weight[tokenizer.convert_tokens_to_ids(piece)] = torch.tensor(vector, dtype=torch.float)
+        if padding is not None:
+            encoder.embedding.weight[tokenizer.pad_token_id] = torch.tensor(padding, dtype=torch.float)
     return SentenceEncoder.from_parts(EncoderParts(encoder, tokenizer, normalize=normalize), **options)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..surface_hardkuma import find_words
+import torch
+
+from ..surface_hardkuma import WordIndex, find_words
 
 Span = tuple[int, int]
 
@@ -91,28 +93,22 @@ def whitespace_words(text: str) -> list[Span]:
     return spans if start is None else [*spans, (start, len(text))]
 
 
-def tokens_of_words(text: str, offsets: Sequence[Span], content: Sequence[bool], words: Sequence[Span]) -> list[list[int]]:
-    """Indices of the content tokens that overlap each word. A token over two words belongs to both.
+def tokens_of_words(offsets: Sequence[Span], content: Sequence[bool], words: Sequence[Span]) -> list[list[int]]:
+    """Indices of the content tokens that share a character with each word. A token over two words belongs to both.
 
-    >>> tokens_of_words("Hi Bobby", [(0, 0), (0, 2), (2, 6), (6, 8)], [False, True, True, True], [(0, 2), (3, 8)])
+    >>> tokens_of_words([(0, 0), (0, 2), (2, 6), (6, 8)], [False, True, True, True], [(0, 2), (3, 8)])
     [[1], [2, 3]]
     """
-    found: list[list[int]] = [[] for _ in words]
-    first = 0
-    for index, (start, end) in enumerate(offsets):
-        if not content[index]:
-            continue
-        while start < end and text[start].isspace():  # byte-level tokenizers put the space inside the token
-            start += 1
-        if start >= end:
-            continue
-        while first < len(words) and words[first][1] <= start:
-            first += 1
-        word = first
-        while word < len(words) and words[word][0] < end:
-            found[word].append(index)
-            word += 1
-    return found
+    starts, ends = torch.tensor(offsets, dtype=torch.long).view(-1, 2).T
+    # A special token may claim characters ("[SEP]" typed by somebody); without any it touches nothing.
+    ends = torch.where(torch.tensor(content, dtype=torch.bool), ends, starts)
+    length = max((end for _, end in words), default=0)
+    first, count = WordIndex([words], [length]).touched(torch.tensor([0]), starts[None], ends[None])
+    members: list[list[int]] = [[] for _ in words]
+    for token, (word, number) in enumerate(zip(first[0].tolist(), count[0].tolist(), strict=True)):
+        for touched in members[word : word + number]:
+            touched.append(token)
+    return members
 
 
 def aggregate(

@@ -103,7 +103,7 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     started = time.time()
     trainer = Trainer(load_recipe(recipe_file, changes), False)
     trainer.run()
-    model = HardKumaModel.from_pretrained(trainer.finish()).eval()
+    model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
     looks = [entry for entry in trainer.progress.history if "score" in entry]
     entry = {

@@ -30,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check the batch size."""
+    """Check the batch size.
+
+    >>> check(argparse.Namespace(batch_size=0))
+    Traceback (most recent call last):
+    ValueError: --batch-size must be a whole number >= 1, got 0.
+    """
     from ..words_hardkuma import check_count
 
     check_count("--batch-size", arguments.batch_size)
@@ -45,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..corpora.readers import choose_input_format, read_texts
     from ..corpora.tokens import token_batches
     from ..surface_hardkuma import SURFACE_CLASSES
+    from ..windows_hardkuma import window_length
 
     for name in arguments.data:  # complain before a long pass
         choose_input_format(name)
@@ -59,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
                 count += 1
                 yield text
 
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    length = window_length(model.config, model.tokenizer)
     after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .options import add_quiet_argument
+from .options import add_quiet_argument, add_selector_argument
 
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
+MODEL_HELP = "HardKuma checkpoint; repeat it for seeds of one recipe, or name recipes to compare them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -24,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
-    parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=_MODEL_HELP)
+    parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
+    add_selector_argument(parser)
     parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
@@ -49,9 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="run everything again, even what is done")
     add_quiet_argument(parser)
     return parser
-
-
-_MODEL_HELP = "HardKuma checkpoint; repeat it for seeds of one recipe, or name recipes to compare them"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,6 +82,7 @@ def run(options: argparse.Namespace, command: str) -> int:
         faithfulness_sample=options.faithfulness_sample,
         bootstrap=options.bootstrap,
         removal=options.removal,
+        selector=options.selector,
     )
     for path in options.card:
         write_table(path, card_table(benchmark.results, command))
@@ -91,14 +91,14 @@ def run(options: argparse.Namespace, command: str) -> int:
     return 0
 
 
-def named_models(given: Sequence[str]) -> dict[str, list[str]]:
+def named_models(values: Sequence[str]) -> dict[str, list[str]]:
     """Checkpoints by recipe name; without a name they belong to one recipe.
 
     >>> named_models(["a=runs/a", "runs/x", "a=runs/b"])
     {'a': ['runs/a', 'runs/b'], '': ['runs/x']}
     """
     groups: dict[str, list[str]] = {}
-    for item in given:
-        name, _, path = item.rpartition("=") if not Path(item).exists() else ("", "", item)
+    for value in values:
+        name, _, path = value.rpartition("=") if not Path(value).exists() else ("", "", value)
         groups.setdefault(name, []).append(path)
     return groups

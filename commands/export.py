@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .options import add_field_argument, add_quiet_argument
+from .options import add_field_argument, add_quiet_argument, add_selector_argument
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
@@ -36,13 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
         )
         add_quiet_argument(command)
+        if kind == "native":
+            add_selector_argument(command)
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options."""
+    """Check values and combinations of options.
+
+    >>> check(argparse.Namespace(sentences=1, field=None, data=[]))
+    Traceback (most recent call last):
+    ValueError: --sentences must be at least 2, got 1.
+    """
     if arguments.sentences < 2:
         raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
     if arguments.field is not None and not arguments.data:
@@ -66,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "native":
         from ..exporting.native import export_native
 
-        agreement = export_native(model, arguments.output, texts, source=source, progress=not arguments.quiet)["gates"]
+        agreement = export_native(
+            model, arguments.output, texts, source=source, selector=arguments.selector, progress=not arguments.quiet
+        )["gates"]
         print(
             f"{arguments.output}: on held-out text AUROC {agreement.auroc:.3f} against the gates' decisions, correlation "
             f"{agreement.pearson:.3f} (Pearson), {agreement.spearman:.3f} (Spearman), "

@@ -8,10 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..rendering.terminal import safe, use_colour
-from .options import add_batch_size_argument, add_field_argument, add_model_argument, add_quiet_argument
+from .options import (
+    add_batch_size_argument,
+    add_field_argument,
+    add_model_argument,
+    add_quiet_argument,
+    add_selector_argument,
+)
 from .parts import Parts
 from .processes import count_processes, join_process_group
 from .writers import FORMATS, SequentialFormat, choose_output_format, make_format
@@ -59,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
+    add_selector_argument(selection)
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
@@ -74,7 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options."""
+    """Check values and combinations of options.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_arguments(parser)
+    >>> check(parser.parse_args(["--field", "body", "a text"]))
+    Traceback (most recent call last):
+    ValueError: --field names a column of --file, which is not given.
+    """
     from ..words_hardkuma import check_count, check_selection
 
     check_selection(arguments.rate, arguments.threshold)
@@ -148,6 +162,7 @@ def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Names
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
+        selector=arguments.selector,
     )
 
 
@@ -156,6 +171,7 @@ def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Names
 
 def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import find_selector
 
     if count_processes() > 1:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
@@ -166,6 +182,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     is_typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
+    find_selector(model.config, arguments.selector)
     out.write(writer.head.decode())
     for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
         out.write(writer.part([make_safe(record) for record in _score(model, chunk, arguments)]).decode())
@@ -178,6 +195,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
 
 def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import find_selector
 
     group = join_process_group(arguments.device)
     if group.size > 1 and not arguments.file:
@@ -185,6 +203,7 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     writer, parts = make_format(format, numbers=arguments.numbers), Parts(arguments.output)
     texts = _read_input(arguments)
     model = load_model(arguments.model, group.device)
+    find_selector(model.config, arguments.selector)
     if group.rank == 0:
         parts.begin(_settings(arguments, format, model), arguments.resume)
     group.wait()
@@ -219,12 +238,12 @@ def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     return tqdm(total=total, unit=" texts", disable=quiet, mininterval=0.5 if sys.stderr.isatty() else 10)
 
 
-def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, Any]:
+def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, object]:
     """All that the bytes of the output depend on."""
     from .. import __version__
     from ..encoders_hardkuma import fingerprint
 
-    settings = {
+    settings: dict[str, object] = {
         "version": __version__,
         # The encoder's weights are known by their fingerprint, which the configuration holds.
         "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model.gate_head)],
@@ -232,6 +251,7 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) 
         "rate": arguments.rate,
         "threshold": arguments.threshold,
         "surface": not arguments.no_surface,
+        "selector": arguments.selector,
         "batch_size": arguments.batch_size,
         "format": format,
         "numbers": arguments.numbers,

@@ -47,3 +47,16 @@ def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
     False
     """
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def add_selector_argument(parser: argparse._ActionsContainer) -> None:
+    """`--selector`, for models with several.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_selector_argument(parser)
+    >>> parser.parse_args([]).selector
+    0
+    """
+    parser.add_argument(
+        "--selector", type=int, default=0, metavar="N", help="which selector, where a model has several (default: 0)"
+    )

@@ -8,7 +8,7 @@ import sys
 
 from ..rendering.html import page_foot, page_head, render_pair
 from ..rendering.terminal import paint_pair, use_colour
-from .options import add_model_argument
+from .options import add_model_argument, add_selector_argument
 
 SUMMARY = "show which words make two texts similar"
 EXAMPLES = """\
@@ -31,10 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=0.2, help="fraction of the words of each side (default: %(default)s)")
     parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: %(default)s")
     parser.add_argument("--no-surface", action="store_true", help="gates that ignore how words are written")
+    add_selector_argument(parser)
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check that the rate is a fraction."""
+    """Check that the rate is a fraction.
+
+    >>> check(argparse.Namespace(rate=20.0))
+    Traceback (most recent call last):
+    ValueError: rate must be a fraction in (0, 1], got 20.0.
+    """
     from ..words_hardkuma import check_selection
 
     check_selection(arguments.rate, None)
@@ -48,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     model = load_model(arguments.model)
     texts = encodable(arguments.a), encodable(arguments.b)
-    pair = explain_pair(model, *texts, rate=arguments.rate, use_surface=not arguments.no_surface)
+    options = {"use_surface": not arguments.no_surface, "selector": arguments.selector}
+    pair = explain_pair(model, *texts, rate=arguments.rate, **options)
     if arguments.format == "json":
         print(json.dumps(pair, ensure_ascii=False))
     elif arguments.format == "html":

@@ -5,7 +5,7 @@
     out.jsonl                       appears when all parts are there, whole
 
 Parts depend on the input alone, so the file is the same to the byte whether the run was interrupted, and however many
-processes shared it. All of them are on the disk before anybody counts on them.
+processes shared it. Each is on the disk before it counts as finished.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ..common.files import open_atomically, write_atomically
 
@@ -40,7 +40,7 @@ class Parts:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
 
-    def begin(self, settings: dict[str, Any], resume: bool) -> None:
+    def begin(self, settings: Mapping[str, object], resume: bool) -> None:
         """Make or take over the folder. An earlier run's parts are thrown away, or kept with `resume` if they fit.
 
         Args:
@@ -99,8 +99,11 @@ class Parts:
         return self.folder / f"{number:08d}"
 
 
-def _read_journal(path: Path) -> Any:
+def _read_journal(path: Path) -> dict[str, object]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        journal = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(journal, dict):
+            raise ValueError(f"a JSON {type(journal).__name__} where an object is expected")
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}): start again without --resume.") from error
+    return journal

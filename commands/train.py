@@ -11,4 +11,4 @@ def main(words: Sequence[str]) -> int:
     """Run train.py."""
     from ..train import main as run
 
-    return run(list(words))
+    return run(list(words), prog="hardkuma train")

@@ -43,8 +43,8 @@ class SequentialFormat:
     b'[Al]!\\n  Al 0.90\\n'
     """
 
-    def __init__(self, format: str, title: str = "HardKuma gates", numbers: bool = False, colour: bool = False):
-        self.head = page_head(title).encode() if format == "html" else b""
+    def __init__(self, format: str, numbers: bool = False, colour: bool = False):
+        self.head = page_head("HardKuma gates").encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
         self._render = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-# In none of the corpora; every run shows its gates on them.
+# No corpus holds them; every run shows its gates on them.
 SHOWCASE = (
     "Ludwig van Beethoven finished his ninth symphony in Vienna when he was almost completely deaf.",
     "The new telescope in the Atacama desert found water on a planet that orbits two suns.",

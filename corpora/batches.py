@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-
-from .approximate import APPROXIMATE, approximate_index, installed_index
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-METHODS = ("auto", "exact", "shards", *APPROXIMATE)
+METHODS = ("auto", "exact", "shards")
 # Above this many sentences "auto" no longer compares all of them with each seed sentence.
 EXACT_LIMIT = 50_000
 
@@ -98,8 +96,7 @@ def neighbour_batches(
     """Batches that are neighbourhoods by cosine similarity: a random unused sentence and its nearest unused neighbours.
 
     Never holds more than one row of similarities. "exact" costs sentences^2 * dim / batch_size: with batches of 64 on one
-    core, 1 s for 20,000 sentences of 384 dimensions and 7 s for 50,000. An index has to be built in every call; for 60,000
-    sentences of 64 dimensions faiss took 19 s and "exact" 1.5 s, so raise `exact_limit` while the time is bearable.
+    core, 1 s for 20,000 sentences of 384 dimensions and 7 s for 50,000; raise `exact_limit` while the time is bearable.
 
     Processes that train together should share the result of one of them, or be of one kind: a different rounding may
     order near ties differently.
@@ -107,9 +104,8 @@ def neighbour_batches(
     Args:
         embeddings: (sentences, dim), of any scale.
         batch_size: size of the global batch.
-        method: "exact" compares each seed sentence with all unused ones; "faiss" and "hnswlib" ask an index and need the
-            package of that name; "shards" is exact within random parts of at most `exact_limit` sentences; "auto" is exact
-            up to `exact_limit`, beyond it the first index that is installed, without one "shards".
+        method: "exact" compares each seed sentence with all unused ones; "shards" is exact within random parts of at most
+            `exact_limit` sentences; "auto" is exact up to `exact_limit`, and beyond it says so and uses "shards".
 
     >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     >>> sorted(sorted(batch.tolist()) for batch in neighbour_batches(points, 2))
@@ -124,15 +120,14 @@ def neighbour_batches(
     generator = _generator(seed, epoch)
     order = _taking_part(len(unit), batch_size, drop_last, generator)
     if method == "auto":
-        method = "exact" if len(unit) <= exact_limit else _beyond(len(unit), exact_limit)
-    if method == "exact":
-        batches = _exact(unit, order, batch_size)
-    elif method == "shards":
-        batches = _shards(unit, order, batch_size, exact_limit)
-    else:
-        index = approximate_index(method, unit[order], seed)
-        batches, rest = _indexed(index, unit, order, batch_size)
-        batches += _shards(unit, rest, batch_size, exact_limit)
+        method = "exact" if len(unit) <= exact_limit else "shards"
+        if method == "shards":
+            warnings.warn(
+                f"{len(unit)} sentences are more than exact_limit = {exact_limit}: neighbours are searched within random "
+                f"parts of {exact_limit}; a larger exact_limit searches more of them",
+                stacklevel=2,
+            )
+    batches = _exact(unit, order, batch_size) if method == "exact" else _shards(unit, order, batch_size, exact_limit)
     return _shuffled([generator.permutation(batch) for batch in batches], generator)
 
 
@@ -195,32 +190,3 @@ def _shards(unit: np.ndarray, order: np.ndarray, batch_size: int, limit: int) ->
     """`_exact` within consecutive parts of the (random) order; parts are whole batches but for the last."""
     part = max(limit - limit % batch_size, batch_size)
     return [batch for i in range(0, len(order), part) for batch in _exact(unit, order[i : i + part], batch_size)]
-
-
-def _beyond(size: int, limit: int) -> str:
-    found = installed_index()
-    if found is None:
-        warnings.warn(
-            f"{size} sentences are more than exact_limit = {limit} and neither {' nor '.join(APPROXIMATE)} is installed: "
-            f"neighbours are searched within random parts of {limit}; pip install faiss-cpu to search all of them",
-            stacklevel=3,
-        )
-    return found or "shards"
-
-
-def _indexed(index: Any, unit: np.ndarray, order: np.ndarray, batch_size: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Greedy neighbourhoods from an index over unit[order], and the rows whose neighbours were all taken already."""
-    used = np.zeros(len(order), dtype=bool)
-    batches, left = [], []
-    for first in range(len(order)):
-        if used[first]:
-            continue
-        used[first] = True  # a seed may be missing from the index's own answer
-        found = index(unit[order[first]], min(8 * batch_size, len(order)))
-        nearest = found[~used[found]][: batch_size - 1]
-        if len(nearest) < batch_size - 1:
-            left.append(first)
-            continue
-        used[nearest] = True
-        batches.append(order[np.append(nearest, first)])
-    return batches, order[np.array(left, dtype=np.int64)]

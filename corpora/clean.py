@@ -8,10 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from .sentences import split_sentences
-
-__all__ = ["CleanSummary", "CleanTexts", "clean", "count_words", "split_sentences"]
-
 
 @cache
 def _unspaced_character() -> re.Pattern[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..common.packages import require
 from .detokenise import detokenise
@@ -37,7 +37,7 @@ def _find_column(location: str, column: Column, names: list[str]) -> str:
     raise CorpusError(location, f"{problem} among {shown}", "name one of these with column= (--field of the command)")
 
 
-def _row_text(location: str, name: str, value: Any) -> RowText | None:
+def _row_text(location: str, name: str, value: object) -> RowText | None:
     """The text that the column `name` of one row holds; None where it is missing."""
     if value is None:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -48,7 +47,7 @@ def _batches_of(
     order = sorted((i for i in range(len(owners)) if encoded["input_ids"][i]), key=lambda i: len(encoded["input_ids"][i]))
     for first in range(0, len(order), batch_size):
         rows = order[first : first + batch_size]
-        batch: dict[str, Any] = dict(
+        batch: dict[str, Tensor] = dict(
             tokenizer.pad(
                 {name: [values[i] for i in rows] for name, values in encoded.items()},
                 padding_side="right",

@@ -36,19 +36,20 @@ START_PERCENT = 20
 # Events that follow typing and sliding: without a spinner, and of those that pile up only the last.
 LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
 
-Update = str | dict[str, Any]  # what a place of the page shows now, or Gradio's sign that it stays as it is
+Update = str | dict[str, Any]  # the new content of a component, or Gradio's sign that it stays as it is
 
 
-def build_app(model: HardKumaModel | None = None) -> gr.Blocks:
+def build_app(model: HardKumaModel | None = None, selector: int = 0) -> gr.Blocks:
     """The page as `gradio.Blocks`; `launch_options()` are the arguments of its `launch`.
 
     Args:
         model: in eval mode, with its tokenizer; the released gates by default.
+        selector: which selector, where there are several.
 
     >>> build_app().title
     'HardKuma'
     """
-    demo = Demo(load_released()[0] if model is None else model)
+    demo = Demo(load_released()[0] if model is None else model, selector)
     with gr.Blocks(title="HardKuma", analytics_enabled=False) as app:
         gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
         with gr.Tab("One text"):

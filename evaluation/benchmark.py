@@ -49,6 +49,7 @@ class Settings:
         bootstrap: draws for the intervals.
         sample_seed: which sentences are drawn.
         examples: sentences shown in the report.
+        selector: of the gates, where a checkpoint has several.
     """
 
     sample: int = 800
@@ -60,6 +61,7 @@ class Settings:
     bootstrap: int = 1000
     sample_seed: int = 0
     examples: int = 6
+    selector: int = 0
 
     def __post_init__(self) -> None:
         for name in ("sample", "expensive_sample", "faithfulness_sample"):
@@ -300,8 +302,10 @@ def _score(
     """Word scores of every run, with the seconds and passes that they took."""
     method = contender.method
     texts, words = texts_of(sentences)
-    extra = {"counts": corpus.counts} if method.counted else {}
-    options = [{}]
+    extra: dict[str, Any] = {"counts": corpus.counts} if method.counted else {}
+    if method.kind == "gates":
+        extra["selector"] = config.selector
+    options: list[dict[str, Any]] = [{}]
     if method.seeded:
         options = [{"seed": seed} for seed in (config.seeds[:1] if method.expensive else config.seeds)]
     method.scores(contender.encoders[0], texts[:2], words[:2], **extra, **options[0])  # imports and caches are not cost

@@ -87,7 +87,7 @@ def faithfulness(
         if words
     ]
     if removal == "mask":
-        members = [tokens_of_words(t.text, t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
+        members = [tokens_of_words(t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
         kept = [_kept_tokens(tokens[i], members[i], words, alone) for i, words, alone in wanted]
         vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept, progress, "faithfulness")
     else:
@@ -119,7 +119,7 @@ def _token_rates(
 ) -> np.ndarray:
     rows = []
     for item, result, row in zip(tokens, results, selections, strict=True):
-        members = tokens_of_words(item.text, item.offsets, item.content, result.words)
+        members = tokens_of_words(item.offsets, item.content, result.words)
         number = sum(item.content)
         rows.append([len({t for w in words for t in members[w]}) / number if number else np.nan for words in row])
     return np.array(rows, dtype=float).reshape(len(results), -1)

@@ -154,7 +154,8 @@ selected = gate_probs > {config.decision_threshold}
 ```
 
 Inputs, int64, (batch, length), padded on the right: `input_ids`, `attention_mask`, and `surface_ids`, the classes of the
-words' written form (`hardkuma.surface_batch`; 0 = unknown, no shift). Outputs:
+words' written form (`hardkuma.surface_batch`). With zeros, as above, the gates do not see how words are written, and answer
+otherwise than `hardkuma gates` does. Outputs:
 
 {outputs}
 

@@ -23,6 +23,9 @@ from ..corpora.tokens import token_batches
 from ..features_hardkuma import layers_below
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
+from ..modeling_hardkuma import HardKumaModel, HardKumaOutput
+from ..windows_hardkuma import window_length
+from ..words_hardkuma import find_selector, select_gates
 from .agreement import Agreement, agreement
 from .cards import native_card
 
@@ -32,15 +35,22 @@ RIDGE = 1e-4
 
 
 def export_native(
-    model: Any, output: str | Path, texts: Sequence[str], *, source: str = "the bundled corpus", progress: bool = False
+    model: HardKumaModel,
+    output: str | Path,
+    texts: Sequence[str],
+    *,
+    source: str = "the bundled corpus",
+    selector: int = 0,
+    progress: bool = False,
 ) -> dict[str, Agreement]:
     """Fit, measure and write the stock checkpoint; returns its agreement with the gates on held-out text.
 
     Args:
-        model: a HardKumaModel in eval mode. With several selectors a token counts as selected if any of them selects it.
+        model: in eval mode.
         output: folder to write.
         texts: unlabelled; every fifth one is held out.
         source: what the card says the texts are.
+        selector: whose gates to imitate, where there are several.
 
     Returns:
         "gates": with the gates as the encoder alone gives them, to which the head is fitted; "surface", where the model has
@@ -50,10 +60,11 @@ def export_native(
     fitted = [text for place, text in enumerate(texts) if place % round(1 / HELD_OUT)]
     if not fitted:
         raise ValueError(f"{len(texts)} texts are too few to fit a head and hold some out: give at least 2.")
+    find_selector(model.config, selector)
     stock = stock_classifier(model)
     head = linear_head(stock)
     threshold = model.config.decision_threshold
-    features, gates, _ = _collect(model, stock, head, fitted, "fitting", progress)
+    features, gates, _ = _collect(model, selector, stock, head, fitted, "fitting", progress)
     weight, bias = fit_logistic(features, gates["gates"])
     # Soft targets give the right mean probability; the decision is to fall where the gates' own does, as often as theirs.
     scores = features @ weight + bias
@@ -62,7 +73,7 @@ def export_native(
     with torch.no_grad():
         head.weight.copy_(torch.stack([-weight / 2, weight / 2]))
         head.bias.copy_(torch.stack([-bias / 2, bias / 2]))
-    _, gates, probabilities = _collect(model, stock, head, held_out, "measuring", progress)
+    _, gates, probabilities = _collect(model, selector, stock, head, held_out, "measuring", progress)
     found = {
         name: agreement(probabilities.numpy(), values.numpy(), gate_threshold=threshold) for name, values in gates.items()
     }
@@ -85,7 +96,7 @@ def export_native(
     return found
 
 
-def stock_classifier(model: Any) -> PreTrainedModel:
+def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
     """The stock class of the model's encoder, up to the layer that the selector reads, with the encoder's weights and a
     fresh linear head; in eval mode."""
     config = copy.deepcopy(model.encoder.config)
@@ -135,12 +146,18 @@ def linear_head(stock: PreTrainedModel) -> nn.Linear:
 
 @torch.no_grad()
 def _collect(
-    model: Any, stock: PreTrainedModel, head: nn.Linear, texts: Iterable[str], title: str, progress: bool
+    model: HardKumaModel,
+    selector: int,
+    stock: PreTrainedModel,
+    head: nn.Linear,
+    texts: Iterable[str],
+    title: str,
+    progress: bool,
 ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
     """Of all content tokens: what the head sees (n, hidden), the gates by name (n,), the stock probabilities (n,)."""
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    length = window_length(model.config, model.tokenizer)
     with_surface = bool(model.gate_head.surface_log_odds.any())
     features: list[Tensor] = []
     probabilities: list[Tensor] = []
@@ -154,9 +171,11 @@ def _collect(
         features.append(seen.pop()[content].float().cpu())
         probabilities.append(logits.float().softmax(-1)[..., 1][content].cpu())
         out = model(**batch, return_embeddings=False)
-        gates["gates"].append(_any_selector(out.gate_probs)[content].cpu())
+        named = {"gates": out.gate_probs}
         if shapes is not None:
-            gates["surface"].append(_any_selector(_shifted(model, out, shapes))[content].cpu())
+            named["surface"] = _shifted(model, out, shapes)
+        for name, probs in named.items():
+            gates[name].append(select_gates(probs, model.config, selector)[content].cpu())
         bar.update()
     bar.close()
     hook.remove()
@@ -165,17 +184,13 @@ def _collect(
     return torch.cat(features), {name: torch.cat(parts) for name, parts in gates.items()}, torch.cat(probabilities)
 
 
-def _shifted(model: Any, out: Any, shapes: Tensor) -> Tensor:
+def _shifted(model: HardKumaModel, out: HardKumaOutput, shapes: Tensor) -> Tensor:
     """gate_probs with the surface view, from a pass without it."""
     shift = (model.gate_head.surface_weight * model.gate_head.surface_log_odds.float()[:, shapes]).transpose(0, 1)
     gate = model.gate_distribution(out).shift_logit(
         shift if out.alpha.ndim == 3 else shift[:, 0], model.config.gate_threshold
     )
     return gate.selection_probability(model.config.gate_threshold)
-
-
-def _any_selector(probs: Tensor) -> Tensor:
-    return 1 - (1 - probs).prod(1) if probs.ndim == 3 else probs
 
 
 def _sample(values: Tensor, most: int = 1_000_000) -> Tensor:

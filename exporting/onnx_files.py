@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ..corpora.tokens import token_batches
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
+from ..windows_hardkuma import window_length
 from .agreement import agreement
 from .cards import onnx_card
 
@@ -119,7 +120,7 @@ def export_onnx(
 
 
 def _feeds(model: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    length = window_length(model.config, model.tokenizer)
     batches = token_batches(model.tokenizer, texts, length, shapes=True)
     return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
 

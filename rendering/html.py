@@ -6,11 +6,10 @@ A file of any size is written piece by piece: `page_head(title)`, then `render_r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
-from .pairs import strongest_fall
+from .records import Pair, Record, Word, strongest_fall
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -68,7 +67,7 @@ def shade(word: str, share: float, note: str, css_class: str = "") -> str:
     return f'<mark{named} style="--share:{percent}%" title="{escape(note)}">{escape(word)}</mark>'
 
 
-def render_words(text: str, words: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]] = ()) -> str:
+def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -> str:
     """The whole text with its words shaded and its spans outlined, as one paragraph.
 
     Args:
@@ -96,7 +95,7 @@ def render_words(text: str, words: Sequence[Mapping[str, Any]], spans: Sequence[
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'
 
 
-def _shaded(text: str, words: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
+def _shaded(text: str, words: Sequence[Word], start: int, end: int) -> str:
     """text[start:end] with these words shaded."""
     parts, position = [], start
     for word in words:
@@ -111,11 +110,11 @@ def _shaded(text: str, words: Sequence[Mapping[str, Any]], start: int, end: int)
     return "".join([*parts, escape(text[position:end])])
 
 
-def _note(item: Mapping[str, Any]) -> str:
-    return item["note"] if "note" in item else f"probability {item['probability']:.2f}"
+def _note(word: Word) -> str:
+    return word["note"] if "note" in word else f"probability {word['probability']:.2f}"
 
 
-def render_record(record: Mapping[str, Any]) -> str:
+def render_record(record: Record) -> str:
     """One text as HTML: its words shaded by probability, its selected spans outlined and listed below.
 
     >>> word = {"word": "Bob", "start": 3, "end": 6, "probability": 0.9, "selected": True}
@@ -134,7 +133,7 @@ def render_record(record: Mapping[str, Any]) -> str:
     return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
 
 
-def render_pair(pair: Mapping[str, Any]) -> str:
+def render_pair(pair: Pair) -> str:
     """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it outlined.
 
     Args:
@@ -160,7 +159,7 @@ def render_pair(pair: Mapping[str, Any]) -> str:
     return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
 
 
-def _pair_side(side: Mapping[str, Any], strongest: float) -> str:
+def _pair_side(side: Record, strongest: float) -> str:
     # A word that hinders, whose fall is negative, has no shade.
     words = [{**word, "probability": word["fall"] / strongest, "note": _fall_note(word["fall"])} for word in side["words"]]
     carrying = [word for word in words if word["carries"]]
@@ -176,7 +175,7 @@ def _fall_note(fall: float) -> str:
     return f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
 
 
-def _links(pair: Mapping[str, Any]) -> str:
+def _links(pair: Pair) -> str:
     if not pair["links"]:
         return ""
     items = []
@@ -235,7 +234,7 @@ def page_foot() -> str:
     return "</main></body></html>\n"
 
 
-def render_page(records: Iterable[Mapping[str, Any]], title: str = "HardKuma gates") -> str:
+def render_page(records: Iterable[Record], title: str = "HardKuma gates") -> str:
     """A self-contained page of all records.
 
     >>> page = render_page([], "A & B")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from .pairs import strongest_fall
+from .records import Pair, Record, Word, strongest_fall
 
 SHOWN_LINKS = 3
 # Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
@@ -18,7 +18,7 @@ def use_colour(stream: TextIO) -> bool:
     return not os.environ.get("NO_COLOR") and bool(stream.isatty() or os.environ.get("FORCE_COLOR"))
 
 
-def paint(record: Mapping[str, Any], colour: bool) -> str:
+def paint(record: Record, colour: bool) -> str:
     """The text with its words shaded by probability and the selected ones underlined; [brackets] without colours.
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
@@ -43,7 +43,7 @@ def _coloured(word: str, probability: float, selected: bool) -> str:
     return f"\033[{style}m{word}\033[0m" if shade or selected else word
 
 
-def safe(record: Mapping[str, Any]) -> dict[str, Any]:
+def safe(record: Record) -> dict[str, Any]:
     """The record with control characters of its text made visible; offsets stay right.
 
     >>> safe({"text": "a\\x1b[2J", "words": []})["text"]
@@ -52,7 +52,7 @@ def safe(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, "text": record["text"].translate(_CONTROLS)}
 
 
-def paint_pair(pair: Mapping[str, Any], colour: bool, terminal: bool) -> str:
+def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     """What `explain_pair` gives, in lines for people: both texts, the words that carry the similarity, and the check.
 
     Args:
@@ -104,5 +104,5 @@ def _check_lines(faithfulness: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _text_of(side: Mapping[str, Any], word: Mapping[str, Any]) -> str:
+def _text_of(side: Record, word: Word) -> str:
     return side["text"][word["start"] : word["end"]]

@@ -414,10 +414,13 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
         model = HardKumaForTokenClassification(base.config).eval()
         model.hardkuma.load_state_dict(base.state_dict())
         inputs = tokenize(base, SENTENCES)
-        logits = model(**inputs).logits
         probs = base(**inputs).gate_probs
-        expected = probs if selectors == 1 else 1 - (1 - probs[:, 0]) * (1 - probs[:, 1])
-        assert torch.allclose(logits.softmax(-1)[..., 1], expected, atol=1e-6) and torch.isfinite(logits).all()
+        for selector in range(selectors):
+            logits = model(**inputs, **({} if selector == 0 else {"selector": selector})).logits
+            expected = probs if selectors == 1 else probs[:, selector]
+            assert torch.allclose(logits.softmax(-1)[..., 1], expected, atol=1e-6) and torch.isfinite(logits).all()
+        with pytest.raises(ValueError, match=rf"selector must be in \[0, {selectors - 1}\], got {selectors}"):
+            model(**inputs, selector=selectors)
         assert model.config.id2label == {0: "O", 1: "ENTITY"}
 
 

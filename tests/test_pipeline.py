@@ -1,4 +1,4 @@
-"""Both pipelines as users call them, from a saved folder: `token-gates` and the stock `token-classification`."""
+"""The pipelines as users call them, from a saved folder: `token-gates`, and `token-classification` ours and stock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoModelForTokenClassification, pipeline
+from transformers import AutoModelForTokenClassification, Pipeline, TokenClassificationPipeline, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
-from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records
+from hardkuma import GateClassificationPipeline, HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
+from hardkuma.surface_hardkuma import find_words
 from tests.conftest import SENTENCES
 from tests.forks import ForkServer
 
@@ -179,7 +180,7 @@ def test_a_long_document_of_many_scripts(minilm: HardKumaModel, minilm_folder: P
     assert all(text[w["start"] : w["end"]] == w["word"] and w["probability"] > 0 for w in record["words"])
 
 
-# ---- the stock task -----------------------------------------------------------------------------------------------------
+# ---- token classification -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +193,8 @@ def tokens(minilm: HardKumaModel) -> list[tuple[int, int, float]]:
     return [(start, end, prob) for (start, end), prob in zip(offsets, probs, strict=True) if end > start]
 
 
-def words_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
-    """Word pieces together: a piece begins where the one before it ends, and both are letters."""
+def pieces_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+    """Words as the stock pipeline sees them: a piece begins where the one before it ends, and both are letters."""
     words: list[list[tuple[int, int, float]]] = []
     for token in tokens:
         joined = words and words[-1][-1][1] == token[0] and TEXT[token[0]].isalpha() and TEXT[token[0] - 1].isalpha()
@@ -201,18 +202,29 @@ def words_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, 
     return words
 
 
+def words_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+    """Words as every door sees them; a token of none is one by itself, and never selected."""
+    words = {span: [token for token in tokens if token[0] < span[1] and span[0] < token[1]] for span in find_words(TEXT)}
+    inside = {token for members in words.values() for token in members}
+    return sorted([*words.values(), *([(start, end, 0.0)] for start, end, p in tokens if (start, end, p) not in inside)])
+
+
 def label(probability: float) -> tuple[str, float]:
     return ("ENTITY", probability) if probability > 0.5 else ("O", 1 - probability)
 
 
-EXPECTED = {
-    "none": lambda tokens: [(s, e, *label(p)) for s, e, p in tokens],
-    "first": lambda tokens: [(w[0][0], w[-1][1], *label(w[0][2])) for w in words_of(tokens)],
-    "average": lambda tokens: [(w[0][0], w[-1][1], *label(sum(t[2] for t in w) / len(w))) for w in words_of(tokens)],
-    "max": lambda tokens: [
-        (w[0][0], w[-1][1], *max((label(t[2]) for t in w), key=lambda x: x[1])) for w in words_of(tokens)
-    ],
+EXPECTED: dict[str, Callable] = {
+    "none": lambda tokens, words: [(s, e, *label(p)) for s, e, p in tokens],
+    "first": lambda tokens, words: [(w[0][0], w[-1][1], *label(w[0][2])) for w in words(tokens)],
+    "average": lambda tokens, words: [(w[0][0], w[-1][1], *label(sum(t[2] for t in w) / len(w))) for w in words(tokens)],
 }
+# The stock pipeline takes the label of the token that is surest of its label, ours the probability of the likeliest.
+STOCK_MAX = {
+    "max": lambda tokens, words: [
+        (w[0][0], w[-1][1], *max((label(t[2]) for t in w), key=lambda x: x[1])) for w in words(tokens)
+    ]
+}
+OUR_MAX = {"max": lambda tokens, words: [(w[0][0], w[-1][1], *label(max(t[2] for t in w))) for w in words(tokens)]}
 
 
 def grouped(items: list[tuple[int, int, str, float]]) -> list[tuple[int, int, str, float]]:
@@ -223,16 +235,133 @@ def grouped(items: list[tuple[int, int, str, float]]) -> list[tuple[int, int, st
     return [(g[0][0], g[-1][1], g[0][2], sum(item[3] for item in g) / len(g)) for g in groups]
 
 
+@pytest.fixture(scope="module")
+def ours(minilm_folder: Path) -> TokenClassificationPipeline:
+    return pipeline("token-classification", model=str(minilm_folder), trust_remote_code=True)
+
+
+@pytest.fixture(scope="module")
+def stock(minilm_folder: Path) -> TokenClassificationPipeline:
+    """What transformers makes of a model that is loaded already: nothing tells it of our pipeline."""
+    model = AutoModelForTokenClassification.from_pretrained(minilm_folder, trust_remote_code=True)
+    return pipeline("token-classification", model=model, tokenizer=model.tokenizer)
+
+
 @pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
-def test_token_classification(strategy: str, minilm_folder: Path, tokens: list[tuple[int, int, float]]) -> None:
-    run = pipeline("token-classification", model=str(minilm_folder), trust_remote_code=True, aggregation_strategy=strategy)
-    found = run(TEXT, ignore_labels=[])
-    expected = EXPECTED["none" if strategy == "simple" else strategy](tokens)
+@pytest.mark.parametrize("kind", ["ours", "stock"])
+def test_token_classification(
+    kind: str, strategy: str, tokens: list[tuple[int, int, float]], request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(kind)
+    assert type(run).__name__ == ("GateClassificationPipeline" if kind == "ours" else "TokenClassificationPipeline")
+    rules, words = (EXPECTED | OUR_MAX, words_of) if kind == "ours" else (EXPECTED | STOCK_MAX, pieces_of)
+    expected = rules["none" if strategy == "simple" else strategy](tokens, words)
     expected = expected if strategy == "none" else grouped(expected)
+    found = run(TEXT, ignore_labels=[], aggregation_strategy=strategy)
     name = "entity" if strategy == "none" else "entity_group"
     assert [(item["start"], item["end"], item[name]) for item in found] == [item[:3] for item in expected]
     assert [float(item["score"]) for item in found] == pytest.approx([item[3] for item in expected], abs=1e-5)
     # By default `O` is left out; many texts give many lists.
     entities = [item for item in expected if item[2] == "ENTITY"]
-    assert [(item["start"], item["end"]) for item in run(TEXT)] == [item[:2] for item in entities]
-    assert len(run([TEXT, "Rain again."], batch_size=2)) == 2
+    shown = run(TEXT, aggregation_strategy=strategy)
+    assert [(item["start"], item["end"]) for item in shown] == [item[:2] for item in entities]
+    assert len(run([TEXT, "Rain again."], batch_size=2, aggregation_strategy=strategy)) == 2
+
+
+def test_the_format_is_the_stock_pipelines(ours: Pipeline, stock: Pipeline) -> None:
+    for strategy in ("none", "simple", "first", "average", "max"):
+        mine, theirs = (run(TEXT, ignore_labels=[], aggregation_strategy=strategy) for run in (ours, stock))
+        if strategy in ("none", "simple"):  # of tokens, which both see alike
+            assert [{**item, "score": 0} for item in mine] == [{**item, "score": 0} for item in theirs]
+        fields = [[(name, type(value)) for name, value in items[0].items()] for items in (mine, theirs)]
+        assert fields[0] == fields[1]
+
+
+def covered(entities: list[dict], words: list[dict]) -> list[bool]:
+    """Which words lie in an entity."""
+    return [any(e["start"] <= word["start"] and word["end"] <= e["end"] for e in entities) for word in words]
+
+
+def test_classification_agrees_with_records(folder: Path) -> None:
+    """Word shapes, windows and the model's threshold: what `max` selects is what the gates select."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "decision_threshold": 0.3}))
+    gates = pipeline("token-gates", model=str(folder), trust_remote_code=True)
+    classify = pipeline("ner", model=str(folder), trust_remote_code=True)
+    assert type(classify).__name__ == "GateClassificationPipeline" and classify.task == "ner"
+    texts = ["he moved to Paris", "he moved to paris", "", " ".join(SENTENCES * 5), "Marie " * 90]
+    for options in ({}, {"use_surface": False}, {"threshold": 0.4}):
+        records = gates(texts, **options)
+        assert records[3]["windows"] > 2
+        for batch_size in (1, 3):
+            answers = classify(texts, aggregation_strategy="max", batch_size=batch_size, **options)
+            for record, entities in zip(records, answers, strict=True):
+                assert covered(entities, record["words"]) == [word["selected"] for word in record["words"]]
+    rates = {options: gates(texts[0], use_surface=options)["words"][3]["probability"] for options in (True, False)}
+    assert rates[True] > rates[False] + 0.1, "the shape of Paris makes a difference here"
+    fixed = pipeline("ner", model=str(folder), trust_remote_code=True, threshold=0.0, aggregation_strategy="simple")
+    assert len(fixed(texts[0])) == 1 and fixed(texts[0], threshold=1.0) == []
+
+
+def test_windows_are_joined_token_by_token(folder: Path) -> None:
+    """However a text is cut, every token comes once and in order, and words take the same window in both pipelines."""
+    classify = pipeline("token-classification", model=str(folder), trust_remote_code=True)
+    model = HardKumaModel.from_pretrained(folder).eval()
+    text = " ".join(SENTENCES * 5)
+    offsets = model.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)["offset_mapping"]
+    record = gate_records(model, [text])[0]
+    for side in ("right", "left"):
+        classify.tokenizer.truncation_side = side
+        found = classify(text, ignore_labels=[])
+        assert [(item["start"], item["end"]) for item in found] == [tuple(span) for span in offsets]
+        assert [item["index"] for item in found] == list(range(1, len(offsets) + 1))
+        for stride in (0, 3, 37):
+            assert [item["start"] for item in classify(text, ignore_labels=[], stride=stride)] == [s for s, _ in offsets]
+        if side == "right":
+            values = {item["start"]: item["score"] if item["entity"] == "ENTITY" else 1 - item["score"] for item in found}
+            words = [word["probability"] for word in record["words"]]
+            assert [float(values[word["start"]]) for word in record["words"]] == pytest.approx(words, abs=1e-5)
+    for wrong in (-1, 38, 2.0, True):
+        with pytest.raises(ValueError, match=r"stride must be a whole number in \[0, 37\]"):
+            classify(text, stride=wrong)
+
+
+def test_words_that_are_given(ours: Pipeline, minilm: HardKumaModel) -> None:
+    words = ["Marie", "Skłodowska-Curie's", "", "moved", "to", "Paris."]
+    found = ours(words, is_split_into_words=True, aggregation_strategy="max", threshold=0.0)[0]
+    assert [(item["start"], item["end"]) for item in found] == [(0, len(" ".join(words)))]
+    text, spans = "Marie|moved|to", [(0, 5), (6, 11), (12, 14)]
+    shown = ours(text.split("|"), is_split_into_words=True, delimiter="|", ignore_labels=[])[0]
+    assert [(item["start"], item["end"]) for item in shown] == spans
+    expected = score_texts(minilm, ["Marie moved to"], words=[spans])[0].probabilities
+    given = [item["score"] if item["entity"] == "ENTITY" else 1 - item["score"] for item in shown]
+    assert [float(value) for value in given] == pytest.approx(expected, abs=1e-5)
+    assert len(ours([["Marie"], ["Paris", "Rome"]], is_split_into_words=True, batch_size=2)) == 2
+
+
+def test_bad_calls_of_classification(ours: Pipeline, make_model: Callable) -> None:
+    for options, message in (
+        ({"threshold": 2}, r"threshold must be a probability in \[0, 1\], got 2"),
+        ({"selector": 1}, r"selector must be in \[0, 0\], got 1"),
+        ({"offset_mapping": [(0, 5)]}, "offset_mapping has 1 entries, for a text of 3 tokens in 1 windows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ours("Paris", **options)
+    with pytest.raises(ValueError, match=r"inputs must be texts \(str\); got a int: 7"):
+        ours([7])
+    same = ours("Paris", offset_mapping=[(0, 0), (0, 5), (0, 0)], ignore_labels=[])
+    assert same == ours("Paris", ignore_labels=[])
+    # A tokenizer that adds nothing has nothing to say of an empty text.
+    bare = GateClassificationPipeline(make_model("hardkuma_static"), threshold=0.0)
+    assert bare("") == [] and len(bare("paris", aggregation_strategy="first")) == 1
+
+
+def test_classification_by_each_selector(make_model: Callable) -> None:
+    model = make_model(num_selectors=2)
+    run = GateClassificationPipeline(model, threshold=0.0)
+    values = [[float(item["score"]) for item in run(SENTENCES[5], selector=k)] for k in range(2)]
+    expected = [score_texts(model, [SENTENCES[5]], selector=k)[0].probabilities for k in range(2)]
+    assert values[0] == pytest.approx(expected[0], abs=1e-5) and values[1] == pytest.approx(expected[1], abs=1e-5)
+    assert values[0] != pytest.approx(values[1], abs=1e-3)
+    fixed = GateClassificationPipeline(model, threshold=0.0, selector=1)
+    assert [float(item["score"]) for item in fixed(SENTENCES[5])] == values[1]

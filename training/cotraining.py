@@ -23,14 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
 from ..surface_hardkuma import SURFACE_CLASSES, SurfaceStatistics
-from .store import StateStore
+from .store import BATCH, StateStore, StoredBatch
 
 SILENT = ("unknown", "initial_start", "capitals", "single_capital", "mixed", "caseless")
 MARGIN = math.log(2)  # a class teaches "select" if the gates select it at twice the odds of the average token
-BATCH = 64  # sentences
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def cotrain(
     certainty: float = 3.0,
     learning_rate: float = 1e-3,
     seed: int = 0,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     progress: bool = True,
 ) -> Cotraining | None:
     """Fit the selectors to both views. Returns None, and changes nothing, where form says nothing about the gates.
@@ -67,60 +65,55 @@ def cotrain(
         weight, certainty: of meaning and of form in the target's logit; see above.
     """
     model.eval()
-    logits, form = _views(model, store, rows)
+    sentences, log_odds = _read_views(model, store, rows)
+    form = _opinions(log_odds)
     selected = [[name for name, value in zip(SURFACE_CLASSES, row, strict=True) if value > 0] for row in form.tolist()]
     if not all(selected):
-        say("co-training is left out: the gates favour no form of words in this text (has it no capital letters?).")
+        log("co-training is left out: the gates favour no form of words in this text (has it no capital letters?).")
         return None
-    heard = [weight * z + certainty * form[:, ids] for z, ids in zip(logits.values, logits.classes, strict=True)]
-    offset = _offsets(heard, form, logits.classes, model.config.target_rate)
-    targets = {
-        int(row): (torch.sigmoid(t - offset[:, None]), form[:, ids] != 0)
-        for row, t, ids in zip(logits.rows, heard, logits.classes, strict=True)
-    }
+    views = {row: weight * view.logits + certainty * form[:, view.classes] for row, view in sentences.items()}
+    taught = {row: form[:, view.classes] != 0 for row, view in sentences.items()}
+    offset = _offsets(list(views.values()), list(taught.values()), model.config.target_rate)
+    targets = {row: (torch.sigmoid(view - offset[:, None]), taught[row]) for row, view in views.items()}
     losses = _fit(model, store, rows, targets, epochs, learning_rate, seed, progress)
     return Cotraining(selected, float(np.mean(losses[-max(1, len(losses) // 10) :])))
 
 
-@dataclass
-class _Logits:
-    """Per sentence: its number, (K, tokens) logits of its content tokens, (tokens,) classes of their words."""
+@dataclass(frozen=True)
+class _Views:
+    """Both views of one sentence's content tokens: (K, tokens) logits of the gates, (tokens,) classes of their words."""
 
-    rows: list[int]
-    values: list[Tensor]
-    classes: list[Tensor]
+    logits: Tensor
+    classes: Tensor
 
 
 @torch.inference_mode()
-def _views(model: HardKumaModel, store: StateStore, rows: np.ndarray) -> tuple[_Logits, Tensor]:
-    """The gates' logits on all content tokens, and form (K, classes): 1 select, -1 do not, 0 no opinion."""
-    found = _Logits([], [], [])
+def _read_views(model: HardKumaModel, store: StateStore, rows: np.ndarray) -> tuple[dict[int, _Views], Tensor]:
+    """Both views of every sentence by its number, and (K, classes) log-odds of the gates given a word's class."""
+    sentences: dict[int, _Views] = {}
     statistics = SurfaceStatistics(model.config.num_selectors)
-    for some in _by_length(store, rows, None):
-        z, classes, content = _gates(model, store, some)
-        statistics.update(torch.sigmoid(z), classes, content)
-        for row, number in enumerate(some):
-            found.rows.append(int(number))
-            found.values.append(z[row][:, content[row]].clone())
-            found.classes.append(classes[row][content[row]].clone())
-    log_odds = statistics.log_odds(model.config.surface_shrinkage)
+    for numbers in _by_length(store, rows, None):
+        batch = store.read(numbers, model)
+        logits = _gate_logits(model, batch)
+        classes, content = batch.shapes.cpu(), batch.content.cpu()
+        statistics.update(torch.sigmoid(logits), classes, content)
+        for position, row in enumerate(numbers.tolist()):
+            inside = content[position]
+            sentences[row] = _Views(logits[position][:, inside].clone(), classes[position][inside].clone())
+    return sentences, statistics.log_odds(model.config.surface_shrinkage)
+
+
+def _opinions(log_odds: Tensor) -> Tensor:
+    """What form says of each class, (K, classes): 1 select, -1 do not, 0 nothing."""
     form = torch.where(log_odds > MARGIN, 1.0, -1.0)
-    silent = torch.tensor([name in SILENT for name in SURFACE_CLASSES])
-    return found, form.masked_fill(silent, 0.0)
+    return form.masked_fill(torch.tensor([name in SILENT for name in SURFACE_CLASSES]), 0.0)
 
 
-def _gates(model: HardKumaModel, store: StateStore, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch, K, length) logits; (batch, length) classes and content, on the CPU."""
-    batch = store.fetch(rows, shapes=True)
-    classes, encoded = batch.pop("surface_ids"), batch.pop("encoded", None)
-    content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)
-    batch = {name: value.to(model.device) for name, value in batch.items()}
-    if encoded is not None:
-        encoded = {name: value.to(model.device) for name, value in encoded.items()}
-    seen = classes.to(model.device) if "shape" in model.config.selector_inputs else None
-    out = model(**batch, surface_ids=seen, encoded=encoded, return_embeddings=False)
-    z = model.gate_distribution(out).selection_log_odds(model.config.gate_threshold)
-    return (z if z.ndim == 3 else z[:, None]).cpu(), classes, content
+def _gate_logits(model: HardKumaModel, batch: StoredBatch) -> Tensor:
+    """(batch, K, length) log-odds of selection, on the CPU."""
+    out = model(**batch.inputs, return_embeddings=False)
+    log_odds = model.gate_distribution(out).selection_log_odds(model.config.gate_threshold)
+    return batch.by_selector(log_odds).cpu()
 
 
 def _by_length(store: StateStore, rows: np.ndarray, generator: np.random.Generator | None) -> Iterator[np.ndarray]:
@@ -135,17 +128,18 @@ def _by_length(store: StateStore, rows: np.ndarray, generator: np.random.Generat
     yield from batches
 
 
-def _offsets(heard: list[Tensor], form: Tensor, classes: list[Tensor], rate: float | None) -> Tensor:
-    """(K,) what to subtract so that mean sigmoid over the teaching tokens is the target rate; zeros without a target."""
-    if rate is None:
-        return torch.zeros(len(form))
+def _offsets(views: list[Tensor], taught: list[Tensor], rate: float) -> Tensor:
+    """(K,) what to subtract so that mean sigmoid over the teaching tokens is the target rate.
+
+    views, taught: (K, tokens) of each sentence.
+    """
     offsets = []
-    for k in range(len(form)):
-        t = torch.cat([row[k][form[k, ids] != 0] for row, ids in zip(heard, classes, strict=True)]).double()
-        low, high = float(t.min()) - 20, float(t.max()) + 20
+    for k in range(len(views[0])):
+        values = torch.cat([view[k][teaches[k]] for view, teaches in zip(views, taught, strict=True)]).double()
+        low, high = float(values.min()) - 20, float(values.max()) + 20
         for _ in range(60):  # the mean falls as the offset grows
             middle = (low + high) / 2
-            low, high = (middle, high) if float(torch.sigmoid(t - middle).mean()) > rate else (low, middle)
+            low, high = (middle, high) if float(torch.sigmoid(values - middle).mean()) > rate else (low, middle)
         offsets.append((low + high) / 2)
     return torch.tensor(offsets)
 
@@ -168,17 +162,21 @@ def _fit(
             module.reset_parameters()
     parameters = list(model.gate_head.selectors.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.01)
-    total, losses = epochs * math.ceil(len(rows) / BATCH), []
+    total = epochs * math.ceil(len(rows) / BATCH)
+    losses: list[float] = []
     with tqdm(total=total, desc="co-training", unit="step", disable=not progress) as bar:
         for _ in range(epochs):
-            for some in _by_length(store, rows, generator):
+            for numbers in _by_length(store, rows, generator):
                 optimizer.param_groups[0]["lr"] = learning_rate * (1 - len(losses) / total)
+                batch = store.read(numbers, model)
+                content = batch.content.cpu()
                 with torch.enable_grad():
-                    z, _, content = _gates(model, store, some)
-                    wanted, taught = torch.zeros_like(z), torch.zeros_like(z, dtype=torch.bool)
-                    for row, number in enumerate(some):
-                        wanted[row][:, content[row]], taught[row][:, content[row]] = targets[int(number)]
-                    loss = F.binary_cross_entropy_with_logits(z[taught], wanted[taught])
+                    logits = _gate_logits(model, batch)
+                    wanted, taught = torch.zeros_like(logits), torch.zeros_like(logits, dtype=torch.bool)
+                    for position, row in enumerate(numbers.tolist()):
+                        inside = content[position]
+                        wanted[position][:, inside], taught[position][:, inside] = targets[row]
+                    loss = F.binary_cross_entropy_with_logits(logits[taught], wanted[taught])
                     loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, 1.0)
                 optimizer.step()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from ..inputs_hardkuma import content_mask
+from ..gates_hardkuma import select_rate
 from ..modeling_hardkuma import HardKumaModel
 from .store import StateStore
 
@@ -44,21 +44,13 @@ def selection_quality(
     """
     training = model.training
     model.eval()
-    sums, count, probability, tokens = [0.0, 0.0], 0, 0.0, 0.0
-    for start in range(0, len(rows), batch_size):
-        some = rows[start : start + batch_size]
-        batch = store.fetch(some, shapes="shape" in model.config.selector_inputs)
-        shapes = batch.pop("surface_ids", None)
-        encoded = batch.pop("encoded", None)
-        batch = {name: value.to(model.device) for name, value in batch.items()}
-        if encoded is not None:
-            encoded = {name: value.to(model.device) for name, value in encoded.items()}
-        shapes = None if shapes is None else shapes.to(model.device)
-        out = model(**batch, surface_ids=shapes, encoded=encoded, return_embeddings=False)
-        probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
-        content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)
-        chosen = most_probable(probs, content, rate)
-        embeddings = model.encode_subsets(**batch, kept=torch.cat([chosen, 1 - chosen], dim=1))
+    sums, count, probability, number = [0.0, 0.0], 0, 0.0, 0
+    for batch in store.batches(rows, model, batch_size):
+        out = model(**batch.inputs, return_embeddings=False)
+        probs, content = batch.by_selector(out.gate_probs), batch.content
+        selected = select_rate(probs, content[:, None], rate)
+        tokens = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
+        embeddings = model.encode_subsets(**tokens, kept=torch.cat([selected, 1 - selected], dim=1))
         cosine = torch.nn.functional.cosine_similarity(embeddings, out.anchor_embedding[:, None], dim=-1)
         half = probs.shape[1]
         valid = content.any(-1)
@@ -66,20 +58,7 @@ def selection_quality(
         sums[1] += float(cosine[valid, half:].mean(1).sum())
         count += int(valid.sum())
         probability += float(probs.sum()) / half
-        tokens += float(content.sum())
+        number += int(content.sum())
     model.train(training)
     sufficiency, remainder = sums[0] / max(count, 1), sums[1] / max(count, 1)
-    return Quality(sufficiency, remainder, sufficiency - remainder, probability / max(tokens, 1.0))
-
-
-def most_probable(probs: torch.Tensor, content: torch.Tensor, rate: float) -> torch.Tensor:
-    """1 on the round(rate * n) most probable of each row's n content tokens, at least one. (batch, K, length)
-
-    >>> most_probable(torch.tensor([[[0.1, 0.9, 0.5, 0.8]]]), torch.tensor([[False, True, True, True]]), 0.3)
-    tensor([[[0., 1., 0., 0.]]])
-    """
-    number = content.sum(-1, keepdim=True)
-    wanted = (rate * number + 0.5).floor().clamp_min(1.0)
-    masked = probs.masked_fill(~content[:, None], -1.0)
-    order = masked.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
-    return ((order < wanted[:, None]) & content[:, None]).float()
+    return Quality(sufficiency, remainder, sufficiency - remainder, probability / max(number, 1))

@@ -1,22 +1,26 @@
-"""A recipe: everything that decides a training run, in one flat file, with overrides from the command line."""
+"""A recipe: everything that decides a training run, in one flat file; each key declared once, with type, range and help."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..common.files import write_atomically
+from .settings import Setting, setting, settings_of
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
 BATCHES = ("neighbours", "random", "length")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
-CACHES = ("auto", "always", "never")
+CACHES = ("auto", "never")
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
 
@@ -24,89 +28,84 @@ STORE_TYPES = ("float16", "bfloat16", "float32")
 class Recipe:
     """All settings of a run. `model` holds fields of HardKumaConfig; everything else is here.
 
-    >>> Recipe(epochs=2).epochs
-    2
+    >>> Recipe(epochs=2, learning_rate="1e-4").learning_rate
+    0.0001
+    >>> Recipe(patience=-4)
+    Traceback (most recent call last):
+    ValueError: patience must be a whole number >= 0, got -4.
     """
 
-    # What is trained
-    encoder: str = "sentence-transformers/all-MiniLM-L6-v2"  # folder, Hub id, or the embedded MiniLM
-    model: dict[str, Any] = field(default_factory=dict)  # any field of HardKumaConfig
+    # What is trained (RUF009: `setting` makes a field, of which every recipe gets its own copy)
+    encoder: str = setting("sentence-transformers/all-MiniLM-L6-v2", "folder, Hub id, or the embedded MiniLM")
+    model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
     # On what
-    data: list[str] = field(default_factory=lambda: ["bundled"])  # files, hf:dataset ids, or "bundled"
-    column: str | None = None  # text column of JSON lines and CSV files
-    split_sentences: bool | None = None  # cut paragraphs into sentences; by default where the format holds paragraphs
-    min_words: int = 4  # shorter texts carry too little to tell apart
-    max_words: int = 64
-    max_sentences: int | None = None  # use only so many (a random choice)
-    held_out: int = 256  # sentences kept back for the label-free criterion
-    dev: str | None = None  # CoNLL file, for reporting only: nothing is chosen by it
+    data: list[str] = setting(["bundled"], "files, hf:DATASET ids, or bundled, the corpus that comes along")  # noqa: RUF009
+    column: str | None = setting(None, "text column of JSON lines and CSV files")
+    split_sentences: bool | None = setting(
+        None, "cut paragraphs into sentences; null does so where the format holds paragraphs"
+    )
+    min_words: int = setting(4, "leave out shorter texts: they carry too little to tell apart", at_least=1)
+    max_words: int = setting(64, "leave out longer texts", at_least=1)
+    max_sentences: int | None = setting(None, "use only so many, a random choice", at_least=1)
+    held_out: int = setting(256, "sentences kept back for the label-free criterion, at most a fifth of all", at_least=1)
+    dev: str | None = setting(None, "CoNLL file, for reporting only: nothing is chosen by it")
     # How batches are made
-    batches: str = "neighbours"  # neighbours | random | length
-    batch_size: int = 64  # sentences of the *global* batch, over all processes
-    micro_batch: int | None = None  # sentences per forward pass; the loss still sees the whole batch
+    batches: str = setting("neighbours", "which sentences meet in a batch", choices=BATCHES)
+    batch_size: int = setting(
+        64, "sentences of the global batch, over all processes", at_least=2, reason="the loss compares sentences"
+    )
+    micro_batch: int | None = setting(None, "sentences per forward pass; the loss still sees the whole batch", at_least=1)
     # How long and how fast
-    epochs: int = 4
-    max_steps: int | None = None
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    warmup: float = 0.1  # fraction of all steps
-    schedule: str = "cosine"  # cosine | linear | constant
-    clip: float = 1.0  # largest norm of the gradient
-    mixed_precision: str = "no"  # no | bf16 | fp16
+    epochs: int = setting(4, "passes over the text", at_least=1)
+    max_steps: int | None = setting(None, "stop after so many steps, if epochs would take more", at_least=1)
+    learning_rate: float = setting(1e-3, "at its highest, after warm-up", above=0)
+    weight_decay: float = setting(0.01, "of AdamW", at_least=0)
+    warmup: float = setting(0.1, "fraction of all steps in which the learning rate rises", at_least=0, below=1)
+    schedule: str = setting("cosine", "how the learning rate falls after warm-up", choices=SCHEDULES)
+    clip: float = setting(1.0, "largest norm of the gradient", above=0)
+    mixed_precision: str = setting("no", "of the encoder; gates and losses stay in fp32", choices=PRECISIONS)
     # When to stop, and what to keep
-    evaluate_every: int = 25  # steps between looks at the held-out text
-    patience: int = 0  # stop after so many looks without a better one; 0 never stops early
-    checkpoint_every: int = 50  # steps between resumable checkpoints
-    keep: int = 2  # how many of those to keep
+    evaluate_every: int = setting(25, "steps between evaluations on the held-out text", at_least=1)
+    patience: int = setting(0, "stop after so many evaluations without a better one; 0 never stops early", at_least=0)
+    checkpoint_every: int = setting(50, "steps between resumable checkpoints", at_least=1)
+    keep: int = setting(2, "how many of those to keep", at_least=1)
     # Speed
-    cache: str = "auto"  # keep the frozen encoder's states on disk: auto | always | never
-    cache_type: str = "float16"
+    cache: str = setting(
+        "auto",
+        "keep the frozen encoder's states on disk",
+        choices=CACHES,
+        retired={"always": "use auto, which keeps the states of every frozen encoder"},
+    )
+    cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
     # The two views together, once the contrastive gates are trained; see training/cotraining.py
-    cotraining_epochs: int = 0  # passes over all text; 0 leaves it out
-    cotraining_weight: float = 0.2  # of the gates' own logits in the target
-    cotraining_certainty: float = 3.0  # of the word's form in the target
+    cotraining_epochs: int = setting(0, "passes of co-training over all text; 0 leaves it out", at_least=0)
+    cotraining_weight: float = setting(0.2, "weight of the gates' own logits in co-training's target", above=0)
+    cotraining_certainty: float = setting(3.0, "weight of the word's form in co-training's target", above=0)
     # The rest
-    surface: bool = True  # estimate the surface view's log-odds on the training text at the end
-    trackers: list[str] = field(default_factory=list)  # tensorboard, wandb, trackio
-    log_every: int = 5
-    seed: int = 0
-    output: str = "runs/default"
+    surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
+    trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009
+    log_every: int = setting(5, "steps between entries of the log", at_least=1)
+    seed: int = setting(0, "of everything random", at_least=0)
+    output: str = setting("runs/default", "folder for the result, its log and its checkpoints")
 
     def __post_init__(self) -> None:
-        _one_of("batches", self.batches, BATCHES)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("mixed_precision", self.mixed_precision, PRECISIONS)
-        _one_of("cache", self.cache, CACHES)
-        _one_of("cache_type", self.cache_type, STORE_TYPES)
-        for name in (
-            "batch_size",
-            "epochs",
-            "evaluate_every",
-            "checkpoint_every",
-            "keep",
-            "log_every",
-            "min_words",
-            "held_out",
-        ):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("cotraining_epochs", self.cotraining_epochs, 0)
-        for name in ("micro_batch", "max_steps", "max_sentences"):
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 1)
-        if self.batch_size < 2:
-            raise ValueError(f"batch_size must be >= 2, got {self.batch_size}: the loss compares sentences.")
+        for key in recipe_keys():
+            setattr(self, key.name, key.check(getattr(self, key.name)))
         if self.max_words < self.min_words:
             raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
-        for name in ("learning_rate", "clip", "cotraining_weight", "cotraining_certainty"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be > 0, got {value!r}.")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup must be a fraction in [0, 1), got {self.warmup!r}.")
         if not self.data:
             raise ValueError("data names no text; use ['bundled'] for the corpus that comes with the package.")
-        if not isinstance(self.model, dict):
-            raise ValueError(f"model must hold fields of HardKumaConfig, got {self.model!r}.")
+
+    def check_model(self) -> None:
+        """Raise ValueError where `model` has a name or a value that HardKumaConfig refuses.
+
+        >>> Recipe(model={"temprature": 0.3}).check_model()
+        Traceback (most recent call last):
+        ValueError: unknown config name 'temprature': did you mean 'temperature'?
+        """
+        from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
+
+        HardKumaConfig(**self.model)
 
     def to_yaml(self) -> str:
         """The whole recipe, every default filled in."""
@@ -117,83 +116,67 @@ class Recipe:
         write_atomically(path, self.to_yaml())
 
 
-def load_recipe(path: str | Path | None = None, overrides: dict[str, Any] | None = None) -> Recipe:
-    """A recipe from a YAML file with overrides; `model.temperature` reaches into the model's settings.
+@cache
+def recipe_keys() -> tuple[Setting, ...]:
+    """All keys in the order of their declaration.
+
+    >>> [key.wanted for key in recipe_keys() if key.name in ("warmup", "max_steps", "surface")]
+    ['a whole number >= 1, or null', 'a number in [0, 1)', 'true or false']
+    """
+    return settings_of(Recipe)
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe: a path, or the name of one that comes along, as `dual`, `dual.yaml` or `recipes/dual.yaml`.
+
+    >>> find_recipe("dual") == find_recipe("recipes/dual.yaml") == RECIPES / "dual.yaml"
+    True
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
+    stem = path.name.removesuffix(".yaml")
+    if stem in bundled and path.parent in (Path(), Path(RECIPES.name)):
+        return bundled[stem]
+    raise FileNotFoundError(f"no recipe at {name}; those that come along: {', '.join(bundled)}.")
+
+
+def load_recipe(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe from a YAML file (see `find_recipe`) with overrides; `model.temperature` reaches into the model's settings.
 
     >>> load_recipe(overrides={"epochs": 1, "model.temperature": 0.2}).model
     {'temperature': 0.2}
     """
     values: dict[str, Any] = {}
     if path is not None:
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"no recipe at {path}; those that come along are in recipes/.")
+        path = find_recipe(path)
         try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         except yaml.YAMLError as error:
             raise ValueError(f"{path} is not valid YAML: {error}") from error
         if not isinstance(values, dict):
             raise ValueError(f"{path} must hold `key: value` lines, got {type(values).__name__}.")
-    values = {**values, "model": dict(values.get("model") or {})}
+    values = {**values, "model": values.get("model") or {}}
     for key, value in (overrides or {}).items():
-        if key.startswith("model."):
-            values["model"][key.removeprefix("model.")] = value
+        if key.startswith("model.") and isinstance(values["model"], dict):
+            values["model"] = {**values["model"], key.removeprefix("model."): value}
         else:
             values[key] = value
-    known = {f.name for f in dataclasses.fields(Recipe)}
     for key in values:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."
-            raise ValueError(f"unknown recipe key {key!r}: {hint}")
-    if isinstance(values.get("data"), str):
-        values["data"] = [values["data"]]
-    for name in ("learning_rate", "weight_decay", "warmup", "clip"):  # YAML reads 1e-3 as a string
-        if isinstance(values.get(name), str):
-            values[name] = _number(name, values[name])
+        check_key(key)
     return Recipe(**values)
 
 
-def parse_overrides(arguments: list[str]) -> dict[str, Any]:
-    """`--key value` and `--key=value` pairs, values read as YAML.
+def check_key(name: str) -> None:
+    """Raise ValueError, with what was probably meant, for a key that no recipe has.
 
-    >>> parse_overrides(["--epochs", "3", "--model.view=input", "--data", "[a.txt, b.txt]"])
-    {'epochs': 3, 'model.view': 'input', 'data': ['a.txt', 'b.txt']}
+    >>> check_key("epoch")
+    Traceback (most recent call last):
+    ValueError: unknown recipe key 'epoch': did you mean 'epochs'?
     """
-    overrides: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise ValueError(f"expected --key value, got {word!r}.")
-        key, equals, value = word[2:].partition("=")
-        if not equals:
-            if not rest:
-                raise ValueError(f"--{key} has no value; write --{key} VALUE.")
-            value = rest.pop(0)
-        parsed = yaml.safe_load(value)
-        overrides[key.replace("-", "_") if "." not in key else key] = _maybe_number(parsed)
-    return overrides
-
-
-def _maybe_number(value: Any) -> Any:
-    try:
-        return float(value) if isinstance(value, str) and "e" in value.lower() else value
-    except ValueError:
-        return value
-
-
-def _number(name: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"{name} must be a number, got {value!r}.") from None
-
-
-def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-
-
-def _at_least(name: str, value: Any, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{name} must be a whole number >= {low}, got {value!r}.")
+    known = [key.name for key in recipe_keys()]
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."
+        raise ValueError(f"unknown recipe key {name!r}: {hint}")

@@ -18,17 +18,17 @@ from .criterion import Quality
 from .recipe import Recipe
 
 
-def plot_history(history: Sequence[dict[str, Any]], target_rate: float | None, folder: Path) -> list[str]:
-    """losses.png and rate.png from the log; returns the names of the files."""
+def plot_history(history: Sequence[dict[str, Any]], target_rate: float, folder: Path) -> None:
+    """losses.png and rate.png from the log, if it has entries."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     steps = [entry for entry in history if "loss" in entry]
-    looks = [entry for entry in history if "score" in entry]
+    evaluations = [entry for entry in history if "score" in entry]
     if not steps:
-        return []
+        return
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for name in [key for key in steps[0] if key.startswith("loss")]:
         axes.plot([entry["step"] for entry in steps], [entry[name] for entry in steps], label=name.removeprefix("loss/"))
@@ -37,14 +37,12 @@ def plot_history(history: Sequence[dict[str, Any]], target_rate: float | None, f
     _save(figure, folder / "losses.png")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot([e["step"] for e in steps], [e["rate"] for e in steps], label="selection rate (training)")
-    if target_rate is not None:
-        axes.axhline(target_rate, linestyle="--", color="grey", label="target")
-    if looks:
-        axes.plot([e["step"] for e in looks], [e["score"] for e in looks], marker="o", label="held-out score")
+    axes.axhline(target_rate, linestyle="--", color="grey", label="target")
+    if evaluations:
+        axes.plot([e["step"] for e in evaluations], [e["score"] for e in evaluations], marker="o", label="held-out score")
     axes.set(xlabel="step", ylim=(0, 1), title="Selection rate and label-free score")
     axes.legend()
     _save(figure, folder / "rate.png")
-    return ["losses.png", "rate.png"]
 
 
 def _save(figure: Any, path: Path) -> None:

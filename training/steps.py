@@ -5,7 +5,7 @@ one process and several draw the same gates, and a resumed run continues as if i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..configuration_hardkuma import HardKumaConfig
 from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
+from ..inputs_hardkuma import content_mask, to_device
 from ..losses_hardkuma import Rows
 from .recipe import Recipe
 from .store import StateStore
@@ -59,10 +60,10 @@ def local_batch(
     longest = int(store.lengths[batch].max())
     noise = torch.rand(len(batch), config.num_selectors, longest, generator=generator)
     rank, world = accelerator.process_index, accelerator.num_processes
-    mine = store.fetch(shard(batch, rank, world), shapes="shape" in config.selector_inputs)
+    inputs = store.fetch(shard(batch, rank, world), shapes="shape" in config.selector_inputs)
     own = shard(np.arange(len(batch)), rank, world)
-    mine["noise"] = noise[own, :, : mine["input_ids"].shape[1]]
-    return _to(mine, accelerator.device)
+    inputs["noise"] = noise[own, :, : inputs["input_ids"].shape[1]]
+    return to_device(inputs, accelerator.device)
 
 
 def prefetched(make: Callable[[int, np.ndarray], Any], batches: Iterable[np.ndarray], first: int) -> Iterator[Any]:
@@ -72,20 +73,14 @@ def prefetched(make: Callable[[int, np.ndarray], Any], batches: Iterable[np.ndar
     [(7, 'a'), (8, 'b')]
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
-        waiting = None
+        current = None
         for step, batch in enumerate(batches, start=first):
-            coming = pool.submit(make, step, batch)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = coming
-        if waiting is not None:
-            yield waiting.result()
-
-
-def _to(value: Any, device: torch.device) -> Any:
-    if isinstance(value, dict):
-        return {name: _to(item, device) for name, item in value.items()}
-    return value.to(device, non_blocking=True)
+            following = pool.submit(make, step, batch)
+            if current is not None:
+                yield current.result()
+            current = following
+        if current is not None:
+            yield current.result()
 
 
 def train_step(
@@ -110,9 +105,22 @@ def train_step(
     accelerator.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], recipe.clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    content = probs > 0
-    rate = probs.detach()[content].mean() if bool(content.any()) else probs.new_zeros(())
+    config = accelerator.unwrap_model(model).config
+    content = content_mask(config, batch["input_ids"], batch["attention_mask"], None)
+    rate = selection_rate(probs.detach().reshape(len(content), -1, content.shape[1]), content)
     return loss.detach(), {name: value.detach() for name, value in losses.items()}, rate
+
+
+def selection_rate(probs: Tensor, content: Tensor) -> Tensor:
+    """Mean selection probability of content tokens, also of those where it is 0; 0 without any.
+
+    probs: (batch, K, length); content: (batch, length).
+
+    >>> selection_rate(torch.tensor([[[0.5, 0.0, 0.0]]]), torch.tensor([[True, True, False]]))
+    tensor(0.2500)
+    """
+    inside = probs[content[:, None].expand_as(probs)]
+    return inside.mean() if inside.numel() else probs.new_zeros(())
 
 
 def _in_parts(
@@ -136,9 +144,9 @@ def _in_parts(
         last = number == len(parts) - 1
         with nullcontext() if last else accelerator.no_sync(model):
             outputs = _differentiable(model(**part, return_rows=True))
-            place = slice(number * size, number * size + len(part["input_ids"]))
+            own = slice(number * size, number * size + len(part["input_ids"]))
             pairs = [
-                (value, gradient[place])
+                (value, gradient[own])
                 for value, gradient in zip(outputs, gradients, strict=True)
                 if gradient is not None and value.requires_grad
             ]
@@ -171,9 +179,9 @@ def epoch_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: in
 def _make_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: int) -> list[np.ndarray]:
     size, seed = recipe.batch_size, recipe.seed
     if recipe.batches == "random":
-        places: Sequence[np.ndarray] = random_batches(len(rows), size, seed=seed, epoch=epoch)
+        batches = random_batches(len(rows), size, seed=seed, epoch=epoch)
     elif recipe.batches == "length":
-        places = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
+        batches = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
     else:
-        places = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
-    return [rows[np.asarray(place)] for place in places]
+        batches = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
+    return [rows[batch] for batch in batches]

@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +21,21 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..common.files import write_atomically
-from ..inputs_hardkuma import content_mask
+from ..inputs_hardkuma import content_mask, to_device
 from ..modeling_hardkuma import HardKumaModel
 from ..surface_hardkuma import surface_ids
 
 CHUNK = 2048  # sentences tokenised, sorted by length and encoded at a time
+BATCH = 64  # sentences in one pass of the model
 RESERVE = 1 << 30  # bytes of disk that are left alone
 _TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
-class StateStore:
-    """Sentences by number. Built once by `build_store`, then opened by every process.
+class TokenFile:
+    """The token ids of sentences on disk, readable while their states are still being written."""
 
-    Files: ids (int32), shapes (uint8), [states and, where the selector reads an inner layer, layer_states (cache_type,
-    hidden)], [attention (float32, 2)] per token;
-    anchors (float32, dim) per sentence; meta.json last, so that a store without it is unfinished.
-    """
-
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-        meta = json.loads((self.folder / "meta.json").read_text())
-        self.offsets = np.load(self.folder / "offsets.npy")
-        self.cache_type: str | None = meta["cache_type"]
-        self.hidden, self.dim, self.pad = meta["hidden"], meta["dim"], meta["pad"]
-        self.has_attention: bool = meta["attention"]
-        self.has_layer: bool = meta["layer"]
+    def __init__(self, folder: Path, offsets: np.ndarray, pad: int):
+        self.folder, self.offsets, self.pad = folder, offsets, pad
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -54,12 +45,47 @@ class StateStore:
         """Tokens of each sentence."""
         return np.diff(self.offsets)
 
+    def tokens(self, rows: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask` of these sentences, (batch, length), padded on the right."""
+        lengths = torch.from_numpy(self.lengths[np.asarray(rows)])
+        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+        return {"input_ids": self._gather("ids", np.int32, rows, fill=self.pad).long(), "attention_mask": mask}
+
+    def _gather(
+        self, name: str, dtype: Any, rows: Sequence[int] | np.ndarray, width: int | None = None, fill: int = 0
+    ) -> Tensor:
+        """What file `name` holds of the tokens of these sentences: (batch, length[, width])."""
+        starts, ends = self.offsets[np.asarray(rows)], self.offsets[np.asarray(rows) + 1]
+        trail = () if width is None else (width,)
+        out = np.full((len(starts), int((ends - starts).max()), *trail), fill, dtype=dtype)
+        with self._open(name, dtype) as flat:
+            values = flat.reshape(-1, *trail)
+            for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                out[row, : end - start] = values[start:end]
+        return torch.from_numpy(out)
+
     @contextmanager
-    def _open(self, name: str, dtype: Any, width: int | None = None) -> Iterator[np.ndarray]:
-        shape = None if width is None else (-1, width)
+    def _open(self, name: str, dtype: Any) -> Iterator[np.ndarray]:
         flat = np.memmap(self.folder / name, dtype=dtype, mode="r")
-        yield flat if shape is None else flat.reshape(shape)
-        flat._mmap.close()
+        yield flat
+        flat._mmap.close()  # type: ignore[attr-defined] # numpy closes a map only with its last view
+
+
+class StateStore(TokenFile):
+    """Sentences by number. Built once by `build_store`, then opened by every process.
+
+    Files: ids (int32), shapes (uint8), [states and, where the selector reads an inner layer, layer_states (cache_type,
+    hidden)], [attention (float32, 2)] per token;
+    anchors (float32, dim) per sentence; meta.json last, so that a store without it is unfinished.
+    """
+
+    def __init__(self, folder: str | Path):
+        meta = json.loads((Path(folder) / "meta.json").read_text())
+        super().__init__(Path(folder), np.load(Path(folder) / "offsets.npy"), meta["pad"])
+        self.cache_type: str | None = meta["cache_type"]
+        self.hidden, self.dim = meta["hidden"], meta["dim"]
+        self.has_attention: bool = meta["attention"]
+        self.has_layer: bool = meta["layer"]
 
     def anchors(self) -> np.ndarray:
         """(sentences, dim) sentence embeddings, memory-mapped."""
@@ -67,39 +93,53 @@ class StateStore:
 
     def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False) -> dict[str, Any]:
         """A right-padded batch of model inputs, with `encoded` where states are stored, with `surface_ids` if asked."""
-        starts, ends = self.offsets[np.asarray(rows)], self.offsets[np.asarray(rows) + 1]
-        shape = (len(starts), int((ends - starts).max()))
-        mask = torch.zeros(shape, dtype=torch.long)
-        for row, length in enumerate(ends - starts):
-            mask[row, :length] = 1
-        batch: dict[str, Any] = {
-            "input_ids": self._gather("ids", np.int32, starts, ends, shape, self.pad).long(),
-            "attention_mask": mask,
-        }
+        batch: dict[str, Any] = self.tokens(rows)
         if shapes:
-            batch["surface_ids"] = self._gather("shapes", np.uint8, starts, ends, shape, 0).long()
+            batch["surface_ids"] = self._gather("shapes", np.uint8, rows).long()
         if self.cache_type is not None:
-            batch["encoded"] = {"states": self._states("states", starts, ends, shape)}
-            if self.has_layer:
-                batch["encoded"]["layer_states"] = self._states("layer_states", starts, ends, shape)
+            dtype = _TYPES[self.cache_type]
+            # numpy knows no bfloat16: the bits are moved as integers.
+            bits = np.int32 if dtype == torch.float32 else np.int16
+            kinds = ["states", "layer_states"] if self.has_layer else ["states"]
+            batch["encoded"] = {kind: self._gather(kind, bits, rows, self.hidden).view(dtype) for kind in kinds}
             if self.has_attention:
-                batch["encoded"]["attention"] = self._gather("attention", np.float32, starts, ends, (*shape, 2), 0)
+                batch["encoded"]["attention"] = self._gather("attention", np.float32, rows, 2)
         return batch
 
-    def _gather(
-        self, name: str, dtype: Any, starts: np.ndarray, ends: np.ndarray, shape: tuple[int, ...], fill: int
-    ) -> Tensor:
-        out = np.full(shape, fill, dtype=dtype)
-        with self._open(name, dtype, None if len(shape) == 2 else shape[2]) as flat:
-            for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                out[row, : end - start] = flat[start:end]
-        return torch.from_numpy(out)
+    def read(self, rows: np.ndarray, model: HardKumaModel) -> StoredBatch:
+        """These sentences as `model` takes them, on its device."""
+        inputs = to_device(self.fetch(rows, shapes=True), model.device)
+        shapes = inputs["surface_ids"]
+        if "shape" not in model.config.selector_inputs:
+            del inputs["surface_ids"]
+        content = content_mask(model.config, inputs["input_ids"], inputs["attention_mask"], None)
+        return StoredBatch(rows, inputs, content, shapes)
 
-    def _states(self, name: str, starts: np.ndarray, ends: np.ndarray, shape: tuple[int, int]) -> Tensor:
-        # numpy knows no bfloat16: the bits are moved as integers.
-        dtype = _TYPES[self.cache_type]
-        bits = np.int32 if dtype == torch.float32 else np.int16
-        return self._gather(name, bits, starts, ends, (*shape, self.hidden), 0).view(dtype)
+    def batches(self, rows: np.ndarray, model: HardKumaModel, size: int = BATCH) -> Iterator[StoredBatch]:
+        """All of these sentences, in their order, `size` at a time."""
+        for start in range(0, len(rows), size):
+            yield self.read(rows[start : start + size], model)
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """Sentences of a store, ready for the model.
+
+    Attributes:
+        rows: (batch,) their numbers.
+        inputs: keywords of `HardKumaModel.forward`: tokens, stored states, and word shapes where the selector reads those.
+        content: (batch, length) bool, the tokens that can be selected.
+        shapes: (batch, length) class of each token's word.
+    """
+
+    rows: np.ndarray
+    inputs: dict[str, Any]
+    content: Tensor
+    shapes: Tensor
+
+    def by_selector(self, values: Tensor) -> Tensor:
+        """(batch, [K,] length) -> (batch, K, length): with one selector the model leaves that axis out."""
+        return values.reshape(len(self.content), -1, self.content.shape[1])
 
 
 def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
@@ -124,7 +164,7 @@ def build_store(
     texts: Sequence[str],
     folder: str | Path,
     cache_type: str | None,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     progress: bool = True,
 ) -> StateStore:
     """Tokenise and encode the texts, unless the folder already holds exactly this.
@@ -132,7 +172,7 @@ def build_store(
     Args:
         model: in eval mode, on the device that is to encode.
         cache_type: element type of the stored states; None stores sentence embeddings alone.
-        say: told when the disk is too small for the states, which are then left out.
+        log: told when the disk is too small for the states, which are then left out.
     """
     folder = Path(folder)
     key = store_key(model, texts_digest(texts), cache_type)
@@ -145,7 +185,7 @@ def build_store(
     width = model.config.hidden_size * len(_kinds_of_states(model))
     if cache_type is not None and not _fits(folder, int(offsets[-1]), width, cache_type):
         size = offsets[-1] * width * _TYPES[cache_type].itemsize / 1e9
-        say(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
+        log(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
         cache_type = None
     np.save(folder / "offsets.npy", offsets)
     dim = _write_states(model, folder, offsets, cache_type, progress)
@@ -189,42 +229,42 @@ def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, prog
 
 @torch.inference_mode()
 def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache_type: str | None, progress: bool) -> int:
-    """Encode in batches of like length and put each sentence's states where its tokens are."""
-    tokens, hidden = int(offsets[-1]), model.config.hidden_size
-    attention = cache_type is not None and "attention" in model.config.selector_inputs
-    reader = _Tokens(folder, offsets, model.tokenizer.pad_token_id)
-    dim = 0
-    bar = tqdm(total=len(offsets) - 1, desc="encoding", unit="sentence", disable=not progress, leave=False)
-    for start in range(0, len(offsets) - 1, CHUNK):
-        rows = np.arange(start, min(start + CHUNK, len(offsets) - 1))
-        rows = rows[np.argsort(np.diff(offsets)[rows], kind="stable")]
+    """Encode in batches of like length and put each sentence's states where its tokens are; the embeddings' size."""
+    tokens, hidden, dim = int(offsets[-1]), model.config.hidden_size, 0
+    reader = TokenFile(folder, offsets, model.tokenizer.pad_token_id)
+    bar = tqdm(total=len(reader), desc="encoding", unit="sentence", disable=not progress, leave=False)
+    for start in range(0, len(reader), CHUNK):
+        chunk = np.arange(start, min(start + CHUNK, len(reader)))
+        chunk = chunk[np.argsort(reader.lengths[chunk], kind="stable")]
         # All files are opened anew for each chunk: written pages do not stay resident.
         anchors: np.memmap | None = None
-        bits = np.int32 if cache_type == "float32" else np.int16
-        kinds = _kinds_of_states(model) if cache_type else []
-        states = {kind: _writable(folder / kind, bits, (tokens, hidden)) for kind in kinds}
-        given = _writable(folder / "attention", np.float32, (tokens, 2)) if attention else None
-        for first in range(0, len(rows), 64):
-            some = rows[first : first + 64]
-            inputs = {name: value.to(model.device) for name, value in reader.fetch(some).items()}
-            out, features = model.encode_tokens(**inputs)
-            embedding = out["anchor"].float().cpu().numpy()
-            dim = embedding.shape[1]
+        files: dict[str, np.memmap] = {}
+        if cache_type is not None:
+            bits = np.int32 if cache_type == "float32" else np.int16
+            files = {kind: _writable(folder / kind, bits, (tokens, hidden)) for kind in _kinds_of_states(model)}
+            if "attention" in model.config.selector_inputs:
+                files["attention"] = _writable(folder / "attention", np.float32, (tokens, 2))
+        for first in range(0, len(chunk), BATCH):
+            rows = chunk[first : first + BATCH]
+            out, features = model.encode_tokens(**to_device(reader.tokens(rows), model.device))
+            embeddings = out["anchor"].float().cpu().numpy()
+            dim = embeddings.shape[1]
             if anchors is None:
-                anchors = _writable(folder / "anchors", np.float32, (len(offsets) - 1, embedding.shape[1]))
-            anchors[some] = embedding
-            if states:
-                found = {"states": out["states"], "layer_states": features["state"]}
-                stored = {kind: _as_bits(found[kind], cache_type) for kind in kinds}
-                for row, number in enumerate(some):
+                anchors = _writable(folder / "anchors", np.float32, (len(reader), dim))
+            anchors[rows] = embeddings
+            if cache_type is not None:
+                encoded = {"states": _as_bits(out["states"], cache_type)}
+                if "layer_states" in files:
+                    encoded["layer_states"] = _as_bits(features["state"], cache_type)
+                if "attention" in files:
+                    encoded["attention"] = features["attention"].float().cpu().numpy()
+                for row, number in enumerate(rows):
                     begin, end = offsets[number], offsets[number + 1]
-                    for kind in kinds:
-                        states[kind][begin:end] = stored[kind][row, : end - begin]
-                    if given is not None:
-                        given[begin:end] = features["attention"][row, : end - begin].float().cpu().numpy()
-            bar.update(len(some))
+                    for kind, file in files.items():
+                        file[begin:end] = encoded[kind][row, : end - begin]
+            bar.update(len(rows))
     bar.close()
-    return int(dim)
+    return dim
 
 
 def _as_bits(states: Tensor, cache_type: str) -> np.ndarray:
@@ -238,19 +278,12 @@ def _writable(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
     return np.memmap(path, dtype=dtype, mode="r+" if path.exists() else "w+", shape=shape)
 
 
-class _Tokens(StateStore):
-    """The token ids of a store, also of one that is still being written."""
-
-    def __init__(self, folder: Path, offsets: np.ndarray, pad: int):
-        self.folder, self.offsets, self.pad, self.cache_type = folder, offsets, pad, None
-
-
 def usable_rows(store: StateStore, model: HardKumaModel) -> np.ndarray:
     """Numbers of the sentences with at least one content token."""
     keep = []
     for start in range(0, len(store), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(store)))
-        batch = _Tokens(store.folder, store.offsets, store.pad).fetch(rows)
-        content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)
+        tokens = store.tokens(rows)
+        content = content_mask(model.config, tokens["input_ids"], tokens["attention_mask"], None)
         keep.append(rows[content.any(-1).numpy()])
     return np.concatenate(keep)

@@ -11,10 +11,10 @@ from ..corpora import bundled_texts, clean, read_texts
 from .recipe import Recipe
 
 
-def load_training_texts(recipe: Recipe, say: Callable[[str], None] = print) -> list[str]:
+def load_training_texts(recipe: Recipe, log: Callable[[str], None] = print) -> list[str]:
     """All sentences that the recipe names; the same list in every process.
 
-    >>> len(load_training_texts(Recipe(max_sentences=10), say=lambda text: None))
+    >>> len(load_training_texts(Recipe(max_sentences=10), log=lambda text: None))
     10
     """
 
@@ -25,7 +25,7 @@ def load_training_texts(recipe: Recipe, say: Callable[[str], None] = print) -> l
 
     cleaned = clean(chain.from_iterable(map(source, recipe.data)), recipe.min_words, recipe.max_words)
     texts = list(cleaned)
-    say(f"text: {cleaned.summary}")
+    log(f"text: {cleaned.summary}")
     if not texts:
         raise ValueError(
             f"no sentence of {recipe.min_words} to {recipe.max_words} words in {', '.join(recipe.data)}: "
@@ -35,3 +35,15 @@ def load_training_texts(recipe: Recipe, say: Callable[[str], None] = print) -> l
         chosen = np.random.default_rng(recipe.seed).permutation(len(texts))[: recipe.max_sentences]
         texts = [texts[i] for i in sorted(chosen)]
     return texts
+
+
+def split_held_out(rows: np.ndarray, number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows to keep back, each in order: a random `number` of them, but at most a fifth.
+
+    >>> train, held_out = split_held_out(np.arange(10), 5, seed=0)
+    >>> len(train), len(held_out), len(set(train) & set(held_out))
+    (8, 2, 0)
+    """
+    shuffled = rows[np.random.default_rng(seed).permutation(len(rows))]
+    kept = min(number, len(rows) // 5)
+    return np.sort(shuffled[kept:]), np.sort(shuffled[:kept])

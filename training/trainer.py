@@ -1,13 +1,17 @@
-"""One training run: its recipe, model and text, where it stands, and the folder that it leaves."""
+"""One training run: its recipe, model and text, where it stands, and the folder that it leaves.
+
+trainer = Trainer(load_recipe("default"))
+if trainer.run():                   # the contrastive phase; False after Ctrl-C
+    folder = trainer.complete()     # co-training, calibration, surface view, and all that is saved
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, broadcast_object_list
+from torch import Tensor
 from tqdm import tqdm
 
 from ..common.files import write_atomically
@@ -22,52 +27,67 @@ from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
 from .cotraining import Cotraining, cotrain
 from .criterion import Quality, selection_quality
+from .interrupts import InterruptFlag
 from .recipe import Recipe
 from .report import card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from .store import StateStore, build_store, usable_rows
-from .texts import load_training_texts
+from .texts import load_training_texts, split_held_out
 
 
 class Trainer:
-    """One run: its recipe, model, text, and where it stands."""
+    """One run.
 
-    def __init__(self, recipe: Recipe, resume: bool):
+    Attributes:
+        base: the model itself; `model` is the same as accelerate wraps it for several processes.
+        store: the text, tokenised and, where the encoder is frozen, encoded.
+        rows, held_out: numbers of the sentences to train on, and of those kept back for the label-free criterion.
+        progress, best: where the run stands, and the best weights so far.
+        total: steps of the contrastive phase.
+    """
+
+    def __init__(self, recipe: Recipe, resume: bool = False):
+        recipe.check_model()  # before anything is read, claimed or loaded
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
-        trackers = {"log_with": recipe.trackers, "project_dir": recipe.output} if recipe.trackers else {}
+        trackers: dict[str, Any] = {"log_with": recipe.trackers, "project_dir": recipe.output} if recipe.trackers else {}
         self.accelerator = Accelerator(mixed_precision=recipe.mixed_precision, **trackers)
-        world = self.accelerator.num_processes
-        if recipe.batch_size % world:
-            raise ValueError(f"batch_size {recipe.batch_size} cannot be shared by {world} processes; use a multiple.")
+        if recipe.batch_size % self.accelerator.num_processes:
+            raise ValueError(
+                f"batch_size {recipe.batch_size} cannot be shared by {self.accelerator.num_processes} processes; "
+                "use a multiple."
+            )
         self._claim_output(resume)
         torch.manual_seed(recipe.seed)
         self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model).to(self.accelerator.device)
-        self.texts = load_training_texts(recipe, self.say)
         self.store, self.rows, self.held_out = self._prepare_text()
         trained = [parameter for parameter in self.base.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         self.model, self.optimizer = self.accelerator.prepare(self.base, optimizer)
-        self.progress, self.best = Progress(), None
         self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
+        self.interrupt = InterruptFlag()
+        self.progress = Progress()
+        self.best: dict[str, Tensor] | None = None
         if resume:
             self._resume()
-        per_epoch = len(self.rows) // recipe.batch_size
-        self.total = min(recipe.epochs * per_epoch, recipe.max_steps or sys.maxsize)
-        self.interrupted = False
+        self.steps_per_epoch = len(self.rows) // recipe.batch_size
+        self.total = min(recipe.epochs * self.steps_per_epoch, recipe.max_steps or sys.maxsize)
         if recipe.trackers:
             self.accelerator.init_trackers("hardkuma", config={"recipe": recipe.to_yaml()})
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
+        """Tell the user, once for all processes."""
         if self.accelerator.is_main_process:
             tqdm.write(text, file=sys.stderr)
+
+    # ---- before the first step ----------------------------------------------------------------------------------------
 
     def _claim_output(self, resume: bool) -> None:
         """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
         saved = self.output / "recipe.yaml"
         if resume:
             if not checkpoints(self.output / "checkpoints"):
-                self.say(f"no checkpoint in {self.output}: starting from the beginning.")
+                self.log(f"no checkpoint in {self.output}: starting from the beginning.")
             elif saved.read_text(encoding="utf-8") != self.recipe.to_yaml():
                 raise ValueError(
                     f"{saved} differs from this recipe: resume with the same settings, or use another --output."
@@ -81,115 +101,104 @@ class Trainer:
 
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
-        recipe, config = self.recipe, self.base.config
-        possible = config.freeze_encoder
-        if recipe.cache == "always" and not possible:
-            raise ValueError("cache: always needs a frozen encoder; use cache: auto.")
-        cache = recipe.cache_type if possible and recipe.cache != "never" else None
-        folder = self.output / "store"
+        recipe, folder = self.recipe, self.output / "store"
+        texts = load_training_texts(recipe, self.log)
+        cache_type = recipe.cache_type if self.base.config.freeze_encoder and recipe.cache == "auto" else None
         if self.accelerator.is_local_main_process:
             self.base.eval()
-            build_store(self.base, self.texts, folder, cache, say=self.say)
+            build_store(self.base, texts, folder, cache_type, log=self.log)
         self.accelerator.wait_for_everyone()
         store = StateStore(folder)
-        rows = usable_rows(store, self.base)
-        rows = rows[np.random.default_rng(recipe.seed).permutation(len(rows))]
-        held = min(recipe.held_out, len(rows) // 5)
-        train, held_out = np.sort(rows[held:]), np.sort(rows[:held])
-        if len(train) < recipe.batch_size:
+        rows, held_out = split_held_out(usable_rows(store, self.base), recipe.held_out, recipe.seed)
+        if len(rows) < recipe.batch_size:
             raise ValueError(
-                f"{len(train)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
+                f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
                 "give more text or a smaller batch_size."
             )
-        anchors = store.anchors()
-        if len(train) > 1 and float(np.ptp(anchors[train[:1000]], axis=0).max()) < 1e-6:
+        if float(np.ptp(store.anchors()[rows[:1000]], axis=0).max()) < 1e-6:
             raise ValueError("all sentences have the same embedding: there is nothing to tell apart. Check the corpus.")
-        return store, train, held_out
+        return store, rows, held_out
 
     def _resume(self) -> None:
         if self.sharded:
             raise ValueError("--resume does not work with FSDP, which writes no checkpoints here; start without it.")
-        found = checkpoints(self.output / "checkpoints")
-        if found:
-            self.progress, self.best = load_checkpoint(found[-1], self.base, self.optimizer)
-            self.say(f"resuming from step {self.progress.step}.")
+        complete = checkpoints(self.output / "checkpoints")
+        if complete:
+            self.progress, self.best = load_checkpoint(complete[-1], self.base, self.optimizer)
+            self.log(f"resuming from step {self.progress.step}.")
 
-    # ---- the loop -----------------------------------------------------------------------------------------------------
-
-    def _batches(self) -> Iterator[dict[str, Any]]:
-        """This process's inputs from the current step on, over as many epochs as it takes."""
-        per_epoch = len(self.rows) // self.recipe.batch_size
-        epoch, skip = divmod(self.progress.step, per_epoch)
-        while True:
-            batches = epoch_batches(self.recipe, self.store, self.rows, epoch, self.accelerator)[skip:]
-            first = epoch * per_epoch + skip
-            yield from prefetched(self._inputs, batches, first)
-            epoch, skip = epoch + 1, 0
-
-    def _inputs(self, step: int, batch: np.ndarray) -> dict[str, Any]:
-        return local_batch(self.store, batch, self.base.config, self.recipe.seed, step, self.accelerator)
+    # ---- the contrastive phase ----------------------------------------------------------------------------------------
 
     def run(self) -> bool:
         """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
-        recipe, progress, accelerator = self.recipe, self.progress, self.accelerator
-        with self._interrupts(), tqdm(total=self.total, initial=progress.step, desc="training", unit="step",
-                                      disable=not accelerator.is_main_process) as bar:  # fmt: skip
+        progress, quiet = self.progress, not self.accelerator.is_main_process
+        bar = tqdm(total=self.total, initial=progress.step, desc="training", unit="step", disable=quiet)
+        with self.interrupt, bar:
             for inputs in self._batches():
-                if progress.step >= self.total or progress.stopped_early or self._asked_to_stop():
+                if progress.step >= self.total or progress.stopped_early or self._is_interrupted():
                     break
-                step = progress.step
-                torch.manual_seed(step_seed(recipe.seed, step, accelerator.process_index))
-                for group in self.optimizer.param_groups:
-                    group["lr"] = learning_rate(recipe, step, self.total)
-                self.model.train()
-                result = train_step(self.model, self.optimizer, inputs, recipe, accelerator)
-                progress.step += 1
-                bar.update()
-                last = progress.step == self.total
-                if step % recipe.log_every == 0 or last:
-                    bar.set_postfix(self._log_step(step, *result))
-                if progress.step % recipe.evaluate_every == 0 or last:
-                    self._look()
-                if progress.step % recipe.checkpoint_every == 0 and not last:
-                    self._checkpoint()
-        if self.interrupted:
-            self._checkpoint()
-            self.say(f"stopped at step {progress.step}; go on with --resume.")
-        return not self.interrupted
+                self._take_step(inputs, bar)
+        if self.interrupt.is_set:
+            self._save_checkpoint()
+            self.log(f"stopped at step {progress.step}; go on with --resume.")
+        return not self.interrupt.is_set
 
-    def _interrupts(self) -> Any:
-        """Ctrl-C sets a flag, so that no step is cut in two."""
-        return _Handler(lambda: setattr(self, "interrupted", True))
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        """This process's inputs from the current step on, over as many epochs as it takes."""
+        epoch, skip = divmod(self.progress.step, self.steps_per_epoch)
+        while True:
+            batches = epoch_batches(self.recipe, self.store, self.rows, epoch, self.accelerator)[skip:]
+            yield from prefetched(self._read_inputs, batches, first=epoch * self.steps_per_epoch + skip)
+            epoch, skip = epoch + 1, 0
 
-    def _asked_to_stop(self) -> bool:
-        if self.accelerator.num_processes == 1:
-            return self.interrupted
-        if self.progress.step % 10:  # agreeing costs a message
-            return False
-        flag = torch.tensor(float(self.interrupted), device=self.accelerator.device)
-        self.interrupted = bool(self.accelerator.reduce(flag, "sum") > 0)
-        return self.interrupted
+    def _read_inputs(self, step: int, batch: np.ndarray) -> dict[str, Any]:
+        return local_batch(self.store, batch, self.base.config, self.recipe.seed, step, self.accelerator)
 
-    def _log_step(
-        self, step: int, loss: torch.Tensor, losses: dict[str, torch.Tensor], rate: torch.Tensor
-    ) -> dict[str, str]:
+    def _is_interrupted(self) -> bool:
+        """Whether any process was asked to stop; all of them get the same answer."""
+        if self.accelerator.num_processes > 1:
+            if self.progress.step % 10:  # agreeing costs a message
+                return False
+            flag = torch.tensor(float(self.interrupt.is_set), device=self.accelerator.device)
+            self.interrupt.is_set = bool(self.accelerator.reduce(flag, "sum") > 0)
+        return self.interrupt.is_set
+
+    def _take_step(self, inputs: dict[str, Any], bar: tqdm) -> None:
+        """One update, and what is due after it: a log entry, an evaluation, a checkpoint."""
+        recipe, step = self.recipe, self.progress.step
+        torch.manual_seed(step_seed(recipe.seed, step, self.accelerator.process_index))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, step, self.total)
+        self.model.train()
+        loss, terms, rate = train_step(self.model, self.optimizer, inputs, recipe, self.accelerator)
+        self.progress.step += 1
+        bar.update()
+        last = self.progress.step == self.total
+        if step % recipe.log_every == 0 or last:
+            entry = self._log_step(step, loss, terms, rate)
+            bar.set_postfix(loss=f"{entry['loss']:.3f}", rate=f"{entry['rate']:.2f}")
+        if self.progress.step % recipe.evaluate_every == 0 or last:
+            self.evaluate()
+        if self.progress.step % recipe.checkpoint_every == 0 and not last:
+            self._save_checkpoint()
+
+    def _log_step(self, step: int, loss: Tensor, terms: dict[str, Tensor], rate: Tensor) -> dict[str, Any]:
+        """Means over all processes; a term with a value for each selector becomes as many entries."""
         values = {"loss": loss, "rate": rate}
-        for name, value in losses.items():
-            for k, item in enumerate(value.flatten()):
-                values[f"loss/{name}" + (f"/{k}" if value.numel() > 1 else "")] = item
-        stacked = self.accelerator.reduce(torch.stack(list(values.values())), "mean").tolist()
-        entry = {"step": step, **dict(zip(values, stacked, strict=True))}
+        for name, term in terms.items():
+            for k, value in enumerate(term.flatten()):
+                values[f"loss/{name}" + (f"/{k}" if term.numel() > 1 else "")] = value
+        means = self.accelerator.reduce(torch.stack(list(values.values())), "mean").tolist()
+        entry = {"step": step, **dict(zip(values, means, strict=True))}
         entry["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self._record(entry)
-        return {"loss": f"{entry['loss']:.3f}", "rate": f"{entry['rate']:.2f}"}
+        return entry
 
-    def _look(self) -> None:
+    def evaluate(self) -> None:
         """Score the held-out text on the main process; all processes act on the same number."""
-        found: list[Any] = [None]
         # With sharded weights a forward pass needs every process.
-        if (self.accelerator.is_main_process or self.sharded) and len(self.held_out):
-            found = [selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)]
-        quality: Quality | None = broadcast_object_list(found)[0]
+        qualities = [self._measure() if self.accelerator.is_main_process or self.sharded else None]
+        quality: Quality | None = broadcast_object_list(qualities)[0]
         if quality is None:
             return
         progress = self.progress
@@ -203,58 +212,52 @@ class Trainer:
         if self.accelerator.is_main_process:
             self._write_log()
 
+    def _measure(self) -> Quality | None:
+        """The label-free criterion on the held-out text, if any was held out."""
+        if not len(self.held_out):
+            return None
+        return selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)
+
     def _record(self, entry: dict[str, Any]) -> None:
         self.progress.history.append(entry)
         self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=entry["step"])
 
-    def _checkpoint(self) -> None:
+    def _save_checkpoint(self) -> None:
         if self.sharded:
             return
         if self.accelerator.is_main_process:
-            save_checkpoint(
-                self.output / "checkpoints", self.base, self.optimizer, self.best, self.progress, self.recipe.keep
-            )
+            folder = self.output / "checkpoints"
+            save_checkpoint(folder, self.base, self.optimizer, self.best, self.progress, self.recipe.keep)
             self._write_log()
         self.accelerator.wait_for_everyone()
 
     def _write_log(self) -> None:
-        write_atomically(self.output / "log.jsonl", "".join(json.dumps(e) + "\n" for e in self.progress.history))
+        write_atomically(self.output / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.progress.history))
 
-    # ---- the result ---------------------------------------------------------------------------------------------------
+    # ---- after the last step ------------------------------------------------------------------------------------------
 
-    def finish(self) -> Path:
-        """Best state, surface view, plots, card: the folder that can be loaded and pushed."""
+    def complete(self) -> Path:
+        """From the best weights to the folder that can be loaded and pushed: second phase, surface view, plots, card."""
         folder = self.output / "model"
         if self.best is not None:
             load_trained_state(self.base, self.best)
         if self.sharded:
-            self._collect()
+            self._gather_shards()
         if self.accelerator.is_main_process:
             self.base.eval()
-            cotraining = self._second_phase()
+            cotraining = self.cotrain_and_calibrate()
             if self.recipe.surface:
-                self.base.adapt_surface(self._surface_batches())
-            self._write_log()
-            plot_history(self.progress.history, self.base.config.target_rate, self.output)
-            quality = None
-            if len(self.held_out):
-                quality = selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)
-            card = card_sections(
-                self.base, self.recipe, len(self.rows), quality, self.progress.best_step, self._dev_numbers(), cotraining
-            )
-            self.base.save_pretrained(folder, card=card)
-            write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
-            for name in ("losses.png", "rate.png", "log.jsonl"):
-                if (self.output / name).is_file():
-                    write_atomically(folder / name, (self.output / name).read_bytes())
-            shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
-            shutil.rmtree(self.output / "store", ignore_errors=True)
+                batches = self.store.batches(self.rows, self.base)
+                self.base.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
+            self._save(folder, cotraining)
+            for temporary in ("checkpoints", "store"):
+                shutil.rmtree(self.output / temporary, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         if self.recipe.trackers:
             self.accelerator.end_training()
         return folder
 
-    def _collect(self) -> None:
+    def _gather_shards(self) -> None:
         """Put the shards of all processes together in a model of its own, on the CPU of the main process."""
         whole = self.accelerator.get_state_dict(self.model)
         if self.accelerator.is_main_process:
@@ -262,11 +265,11 @@ class Trainer:
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
 
-    def _second_phase(self) -> Cotraining | None:
+    def cotrain_and_calibrate(self) -> Cotraining | None:
         """Co-training, where the recipe asks for it; then the selection rate, where it is constrained."""
-        recipe, config, found = self.recipe, self.base.config, None
+        recipe, config, cotraining = self.recipe, self.base.config, None
         if recipe.cotraining_epochs:
-            found = cotrain(
+            cotraining = cotrain(
                 self.base,
                 self.store,
                 self.rows,
@@ -274,40 +277,30 @@ class Trainer:
                 weight=recipe.cotraining_weight,
                 certainty=recipe.cotraining_certainty,
                 seed=recipe.seed,
-                say=self.say,
+                log=self.log,
             )
         if config.rate_constraint != "none":
             calibrate_rate(self.base, self.store, self.rows, config.target_rate, recipe.seed)
-        return found
+        return cotraining
 
-    def _surface_batches(self) -> Iterator[dict[str, torch.Tensor]]:
-        for start in range(0, len(self.rows), 64):
-            batch = self.store.fetch(self.rows[start : start + 64], shapes=True)
-            encoded = batch.pop("encoded", None)
-            yield batch if encoded is None else {**batch, "encoded": encoded}
+    def _save(self, folder: Path, cotraining: Cotraining | None) -> None:
+        """Log, plots, card, weights and the record of the run."""
+        self._write_log()
+        plot_history(self.progress.history, self.base.config.target_rate, self.output)
+        dev = self._measure_entities()
+        card = card_sections(
+            self.base, self.recipe, len(self.rows), self._measure(), self.progress.best_step, dev, cotraining
+        )
+        self.base.save_pretrained(folder, card=card)
+        write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
+        for name in ("losses.png", "rate.png", "log.jsonl"):
+            if (self.output / name).is_file():
+                write_atomically(folder / name, (self.output / name).read_bytes())
 
-    def _dev_numbers(self) -> dict[str, float] | None:
+    def _measure_entities(self) -> dict[str, float] | None:
+        """Against the gold words of the development file, if there is one."""
         if self.recipe.dev is None:
             return None
         from ..evaluation.entities import entity_numbers
 
         return entity_numbers(self.base, self.recipe.dev)
-
-
-class _Handler:
-    """While active, SIGINT and SIGTERM call `action`; a second Ctrl-C interrupts at once."""
-
-    def __init__(self, action: Callable[[], None]):
-        self.action, self.old = action, {}
-
-    def _handle(self, number: int, frame: Any) -> None:
-        self.action()
-        signal.signal(number, self.old[number])
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self.old[number] = signal.signal(number, self._handle)
-
-    def __exit__(self, *error: Any) -> None:
-        for number, old in self.old.items():
-            signal.signal(number, old)

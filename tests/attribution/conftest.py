@@ -15,7 +15,8 @@ TEXTS = ["the museum opened in Paris .", "it rains", "London , the river , the m
 @pytest.fixture
 def known() -> SentenceEncoder:
     """Mean of word vectors: "paris" is ten times as long as any other, so it decides where a sentence lies."""
-    return toy_encoder({"in": [1, 0, 0], "rains": [0, 1, 0], "it": [0.5, -1, 0], "par": [0, 0, 5], "##is": [0, 0, 10]})
+    vectors = {"in": [1, 0, 0], "rains": [0, 1, 0], "it": [0.5, -1, 0], "par": [0, 0, 5], "##is": [0, 0, 10]}
+    return toy_encoder(vectors, padding=[1, 1, 1])
 
 
 @pytest.fixture

@@ -130,13 +130,12 @@ def test_integrated_gradients_by_hand(known: SentenceEncoder) -> None:
     """A path of one step (Gauss-Legendre: the midpoint) is the gradient there times the difference."""
     pytest.importorskip("captum")
     batch = next(known.batches(known.tokenize(["it rains"])))
-    it, rains = torch.tensor([0.5, -1.0, 0.0]), torch.tensor([0.0, 1.0, 0.0])
-    words, empty = torch.stack([it, rains]), torch.ones(2, 3)  # what [PAD] is in this encoder
-    half = ((words + empty) / 2).requires_grad_()
-    target = torch.nn.functional.normalize((it + rains) / 2, dim=0)
+    words, padding = torch.tensor([[0.5, -1.0, 0.0], [0.0, 1.0, 0.0]]), torch.ones(2, 3)
+    half = ((words + padding) / 2).requires_grad_()
+    target = torch.nn.functional.normalize(words.mean(0), dim=0)
     torch.nn.functional.cosine_similarity(half.mean(0), target, dim=0).backward()
-    expected = (half.grad * (words - empty)).sum(1)
-    assert expected.abs().min() > 0.01
+    expected = (half.grad * (words - padding)).sum(1)
+    assert expected.abs().min() > 0.1
     torch.testing.assert_close(attribute(known, batch, 1).values[0], expected, atol=1e-5, rtol=0)
 
 

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
-from hardkuma import HardKumaModel, surface_batch
+from hardkuma import HardKumaModel, load_released, score_texts, surface_batch
 from hardkuma.attribution import METHODS, SentenceEncoder, WordCounts, find_method, whitespace_words
 from hardkuma.common import packages
+from hardkuma.surface_hardkuma import find_words
 
 CORPUS = ["the cat sat", "the dog sat down", "The End", "a cat and a dog"]
 
@@ -155,8 +156,29 @@ def test_surface_view_and_several_selectors() -> None:
     ids = surface_batch(TEXTS, coded.pop("offset_mapping"))
     with torch.no_grad():
         probs = model(**coded, surface_ids=ids).gate_probs
-    union = 1 - (1 - probs).prod(1)
-    assert surface[0].scores[0] == pytest.approx(union[0, 1].item(), abs=1e-5)
+    second = METHODS["gates_surface"].scores(encoder, TEXTS, selector=1)
+    # One selector at a time, the first by default; "Marie" is one token.
+    assert abs(float(probs[0, 0, 1] - probs[0, 1, 1])) > 1e-3
+    assert surface[0].scores[0] == pytest.approx(probs[0, 0, 1].item(), abs=1e-5)
+    assert second[0].scores[0] == pytest.approx(probs[0, 1, 1].item(), abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "use_surface"), [("gates", False), ("gates_surface", True), ("gates_sum", False)])
+def test_the_benchmark_scores_as_users_do(name: str, use_surface: bool) -> None:
+    model, _ = load_released()
+    encoder = SentenceEncoder.from_model(model)
+    # The last text takes several windows, and has words to its end.
+    texts = [*TEXTS, "", "\ud800 Paris", "The museum in Kraków was not approved by Ana Silva. " * 40]
+    words = [find_words(text) for text in texts]
+    words[0] = [(0, 11), (12, 17)]
+    with encoder.counting() as used:
+        results = METHODS[name].scores(encoder, texts, words)
+    scored = score_texts(model, texts, words=words, use_surface=use_surface, aggregate="sum")
+    assert used.forward == sum(item.windows for item in scored) > len(texts)
+    for result, item in zip(results, scored, strict=True):
+        assert result.scores == (item.scores if name == "gates_sum" else item.probabilities)
+        assert result.selected == item.decide() and result.words == item.words and not result.missing
+    assert all(total >= largest for item in scored for total, largest in zip(item.scores, item.probabilities, strict=True))
 
 
 def test_gates_need_a_model(known: SentenceEncoder) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ def test_every_token_reaches_the_word_that_it_overlaps(kind: str, text: str) -> 
     coded = TOKENIZERS[kind](text, return_offsets_mapping=True, add_special_tokens=False)
     offsets = [tuple(span) for span in coded["offset_mapping"]]
     words = whitespace_words(text)
-    found = tokens_of_words(text, offsets, [True] * len(offsets), words)
+    found = tokens_of_words(offsets, [True] * len(offsets), words)
     for word, (start, end) in enumerate(words):
         inside = set(range(start, end))
         # Naive: the characters that a token and a word share, white space apart.
@@ -54,9 +56,24 @@ def test_every_token_reaches_the_word_that_it_overlaps(kind: str, text: str) -> 
         assert found[word] == expected
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    edges=st.sets(st.integers(0, 12), max_size=8),
+    tokens=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5), st.booleans()), max_size=7),
+)
+def test_members_of_words_against_a_loop(edges: set[int], tokens: list[tuple[int, int, bool]]) -> None:
+    words = list(pairwise(sorted(edges)))[::2]
+    offsets, content = [(start, start + size) for start, size, _ in tokens], [kept for _, _, kept in tokens]
+    expected = [
+        [i for i, (start, end) in enumerate(offsets) if content[i] and set(range(start, end)) & set(range(*word))]
+        for word in words
+    ]
+    assert tokens_of_words(offsets, content, words) == expected
+
+
 def test_special_tokens_never_belong_to_a_word() -> None:
     # A special token may claim real characters ("[SEP]" typed by a user).
-    assert tokens_of_words("a b", [(0, 1), (2, 3)], [True, False], [(0, 1), (2, 3)]) == [[0], []]
+    assert tokens_of_words([(0, 1), (2, 3)], [True, False], [(0, 1), (2, 3)]) == [[0], []]
 
 
 @pytest.mark.parametrize(("how", "expected"), [("max", 5.0), ("sum", 7.0), ("mean", 3.5)])

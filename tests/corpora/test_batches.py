@@ -1,6 +1,4 @@
-import sys
 import time
-import types
 
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.corpora import length_bucketed_batches, neighbour_batches, random_batches, shard
-from hardkuma.corpora.approximate import APPROXIMATE, approximate_index, installed_index
 
 
 def clusters(count: int, size: int, dim: int = 16, seed: int = 0) -> np.ndarray:
@@ -143,7 +140,7 @@ def test_errors_carry_value_and_fix() -> None:
         neighbour_batches(np.ones(5), 2)
     with pytest.raises(ValueError, match=r"nan or inf in 1 rows \(first: 1\)"):
         neighbour_batches(np.array([[1.0], [np.nan], [1.0]]), 2)
-    with pytest.raises(ValueError, match="method must be one of auto, exact, shards, faiss, hnswlib, got 'magic'"):
+    with pytest.raises(ValueError, match="method must be one of auto, exact, shards, got 'magic'"):
         neighbour_batches(small, 2, method="magic")
     with pytest.raises(ValueError, match="exact_limit must be >= batch_size = 2, got 1"):
         neighbour_batches(small, 2, exact_limit=1)
@@ -161,72 +158,13 @@ def test_four_thousand_sentences_take_seconds() -> None:
 # --- beyond the exact limit
 
 
-def without_indices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hardkuma.corpora.approximate.importlib.util.find_spec", lambda name: None)
-
-
-def test_without_an_index_it_says_so_and_uses_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_indices(monkeypatch)
+def test_beyond_the_limit_it_says_so_and_uses_shards() -> None:
     embeddings = clusters(4, 50)
-    with pytest.warns(
-        UserWarning,
-        match="200 sentences are more than exact_limit = 100 .*neither faiss nor hnswlib.*pip install faiss-cpu",
-    ):
+    with pytest.warns(UserWarning, match="200 sentences are more than exact_limit = 100: .* a larger exact_limit"):
         batches = neighbour_batches(embeddings, 10, exact_limit=100)
     assert sorted(np.concatenate(batches).tolist()) == list(range(200))
     assert spread(embeddings, batches) > 0.8
-    with pytest.raises(ImportError, match="method 'faiss' needs a package that is not installed; pip install faiss-cpu"):
-        neighbour_batches(embeddings, 10, method="faiss")
-
-
-@pytest.mark.parametrize("method", APPROXIMATE)
-def test_with_an_index(method: str) -> None:
-    pytest.importorskip(method, reason=f"{method} is not installed")
-    check_index(method)
-
-
-def check_index(method: str) -> None:
-    embeddings = clusters(8, 40)
-    batches = neighbour_batches(embeddings, 10, method=method)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(320))
-    assert {len(batch) for batch in batches} == {10}
-    assert spread(embeddings, batches) > 0.9
-    again = neighbour_batches(embeddings, 10, method=method)
+    again = neighbour_batches(embeddings, 10, exact_limit=100, method="shards")
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in again]
-
-
-def test_the_calls_to_hnswlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a stand-in with exact answers, so that the path is tested where no index is installed."""
-
-    class Index:
-        def __init__(self, space: str, dim: int):
-            assert space == "ip"
-
-        def init_index(self, max_elements: int, M: int, ef_construction: int, random_seed: int) -> None:
-            self.size = max_elements
-
-        def add_items(self, rows: np.ndarray, num_threads: int) -> None:
-            self.rows = rows
-
-        def set_ef(self, ef: int) -> None:
-            self.ef = ef
-
-        def knn_query(self, query: np.ndarray, k: int, num_threads: int) -> tuple[np.ndarray, np.ndarray]:
-            assert self.ef >= k
-            similarity = self.rows @ query[0]
-            found = np.argsort(-similarity)[:k].astype(np.uint64)
-            return found[None], similarity[None]
-
-    monkeypatch.setitem(sys.modules, "hnswlib", types.SimpleNamespace(Index=Index, __spec__=object()))
-    monkeypatch.setattr(
-        "hardkuma.corpora.approximate.importlib.util.find_spec", lambda name: True if name == "hnswlib" else None
-    )
-    assert installed_index() == "hnswlib"
-    check_index("hnswlib")
-    batches = neighbour_batches(clusters(8, 40), 10, exact_limit=100)  # "auto" finds it, without a warning
-    assert len(batches) == 32
-
-
-def test_unknown_index() -> None:
-    with pytest.raises(ValueError, match="method must be one of faiss, hnswlib, got 'annoy'"):
-        approximate_index("annoy", np.eye(2, dtype=np.float32), 0)
+    with pytest.raises(ValueError, match="method must be one of auto, exact, shards, got 'faiss'"):
+        neighbour_batches(embeddings, 10, method="faiss")

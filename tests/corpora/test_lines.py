@@ -69,4 +69,4 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 def test_error_survives_a_worker_process() -> None:
     error = CorpusError("a.txt, line 1", "problem", "fix")
     copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.place) == (str(error), error.place)
+    assert (str(copy), copy.location) == (str(error), error.location)

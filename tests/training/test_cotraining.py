@@ -82,7 +82,7 @@ def test_calibration_sets_the_rate_of_any_gates(store: StateStore, rate: float) 
 def test_leaves_gates_alone_where_form_says_nothing(store: StateStore) -> None:
     model, said = fresh_model(), []
     before = {name: value.clone() for name, value in model.gate_head.state_dict().items()}
-    assert cotrain(model, store, np.arange(100), say=said.append, progress=False) is None
+    assert cotrain(model, store, np.arange(100), log=said.append, progress=False) is None
     assert "no form of words" in said[0]
     assert all(torch.equal(value, before[name]) for name, value in model.gate_head.state_dict().items())
 

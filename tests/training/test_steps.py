@@ -1,4 +1,4 @@
-"""Steps: gradients in parts, schedules, noise that does not know how many processes there are; the criterion."""
+"""Steps: gradients in parts, schedules, the logged rate, noise that does not know how many processes there are."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from hardkuma.training.criterion import most_probable, selection_quality
 from hardkuma.training.recipe import Recipe
-from hardkuma.training.steps import learning_rate, local_batch, train_step
+from hardkuma.training.steps import learning_rate, local_batch, selection_rate, train_step
 from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES
 
@@ -65,33 +64,25 @@ def test_nan_is_stopped(make_model: Callable, tmp_path: Path) -> None:
         train_step(model, torch.optim.SGD(model.gate_head.parameters(), lr=0.1), batch, Recipe(), accelerator)
 
 
-def test_most_probable_takes_content_only_and_breaks_ties_by_place() -> None:
-    content = torch.tensor([[False, True, True, True, True, False], [True, False, False, False, False, False]])
-    probs = torch.tensor([[[0.9, 0.2, 0.5, 0.5, 0.1, 0.9]], [[0.1, 0.9, 0.9, 0.9, 0.9, 0.9]]])
-    assert most_probable(probs, content, 0.25)[0, 0].tolist() == [0, 0, 1, 0, 0, 0]
-    assert most_probable(probs, content, 0.5)[0, 0].tolist() == [0, 0, 1, 1, 0, 0]
-    assert most_probable(probs, content, 0.01)[1, 0].tolist() == [1, 0, 0, 0, 0, 0], "at least one"
-
-
-def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(view="hidden")
+@pytest.mark.parametrize("micro_batch", [None, 2])
+@pytest.mark.parametrize("num_selectors", [1, 2])
+def test_the_rate_counts_tokens_whose_probability_is_zero(
+    micro_batch: int | None, num_selectors: int, make_model: Callable, tmp_path: Path
+) -> None:
+    model = make_model(num_selectors=num_selectors, shape_max=1000.0)
     store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
-    quality = selection_quality(model, store, np.arange(len(SENTENCES)), 0.3, batch_size=4)
-    sums = [0.0, 0.0]
-    for sentence in SENTENCES:
-        inputs = model.tokenizer([sentence], return_tensors="pt")
-        with torch.no_grad():
-            out = model(**inputs)
-        probs, ids = out.gate_probs[0], inputs["input_ids"][0]
-        places = [i for i in range(len(ids)) if ids[i] not in (0, 1, 3)]
-        best = sorted(places, key=lambda i: (-float(probs[i]), i))[: max(1, int(0.3 * len(places) + 0.5))]
-        for side, chosen in enumerate([set(best), set(places) - set(best)]):
-            keep = torch.tensor([[int(i in chosen or i not in places) for i in range(len(ids))]])
-            with torch.no_grad():
-                states = model.encoder(input_ids=inputs["input_ids"], attention_mask=keep).last_hidden_state
-            vector = (states * keep[..., None]).sum(1) / keep.sum()
-            sums[side] += float(torch.cosine_similarity(vector, out.anchor_embedding))
-    assert quality.sufficiency == pytest.approx(sums[0] / len(SENTENCES), abs=1e-5)
-    assert quality.remainder == pytest.approx(sums[1] / len(SENTENCES), abs=1e-5)
-    assert quality.score == pytest.approx(quality.sufficiency - quality.remainder)
-    assert not model.training
+    with torch.no_grad():  # large beta: the chance of a gate above 1/2 is (1 - u^alpha)^beta, 0 in single precision
+        for selector in model.gate_head.selectors:
+            selector.shapes.weight[1].mul_(3e4)
+    accelerator = Accelerator(cpu=True)
+    batch = local_batch(store, np.arange(6), model.config, 0, 0, accelerator)
+    with torch.no_grad():
+        probs = model(**{name: value for name, value in batch.items() if name != "noise"}).gate_probs
+    inside = ~torch.isin(batch["input_ids"], torch.tensor([0, 1, 3]))
+    expected = float(probs.sum()) / (num_selectors * int(inside.sum()))
+    assert 0 < int((probs > 0).sum()) < num_selectors * int(inside.sum()), "some probabilities are zero, not all"
+    recipe = Recipe(micro_batch=micro_batch, batch_size=6)
+    optimizer = torch.optim.SGD(model.gate_head.parameters(), lr=0.0)
+    rate = train_step(model.train(), optimizer, batch, recipe, accelerator)[2]
+    assert float(rate) == pytest.approx(expected, rel=1e-5)
+    assert float(selection_rate(torch.zeros(2, 1, 3), torch.zeros(2, 3, dtype=torch.bool))) == 0.0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from hardkuma.surface_hardkuma import surface_batch
 from hardkuma.training import store as store_module
 from hardkuma.training.store import StateStore, build_store, usable_rows
 from tests.conftest import SENTENCES
@@ -84,3 +85,32 @@ def test_rows_without_content_are_left_out(make_model: Callable, tmp_path: Path)
     store = build_store(model, TEXTS, tmp_path / "store", None, progress=False)
     assert usable_rows(store, model).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
     assert len(StateStore(tmp_path / "store")) == len(TEXTS)
+
+
+@pytest.mark.parametrize("cache_type", ["float32", None])
+@pytest.mark.parametrize("inputs", [["state"], ["state", "shape"]])
+def test_batches_are_what_the_model_takes(
+    inputs: list[str], cache_type: str | None, make_model: Callable, tmp_path: Path
+) -> None:
+    model = make_model(selector_inputs=inputs, num_selectors=2)
+    store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
+    rows = np.array([4, 0, 8, 6, 2])
+    seen = list(store.batches(rows, model, size=2))
+    assert [batch.rows.tolist() for batch in seen] == [[4, 0], [8, 6], [2]]
+    for batch in seen:
+        texts = [TEXTS[row] for row in batch.rows]
+        live = model.tokenizer(texts, padding=True, return_tensors="pt", return_offsets_mapping=True)
+        shapes = surface_batch(texts, live.pop("offset_mapping"))
+        assert torch.equal(batch.shapes, shapes)
+        assert torch.equal(
+            batch.content, live["attention_mask"].bool() & ~torch.isin(live["input_ids"], torch.tensor([0, 1, 3]))
+        )
+        assert ("surface_ids" in batch.inputs) == ("shape" in inputs) and ("encoded" in batch.inputs) == (
+            cache_type is not None
+        )
+        ids = {"surface_ids": shapes} if "shape" in inputs else {}
+        with torch.no_grad():
+            stored, expected = model(**batch.inputs).gate_probs, model(**live, **ids).gate_probs
+        assert torch.allclose(stored, expected, atol=1e-5)
+        assert torch.equal(batch.by_selector(stored), stored)
+        assert batch.by_selector(stored[:, 0]).shape == (len(texts), 1, stored.shape[-1])

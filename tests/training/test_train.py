@@ -257,6 +257,34 @@ def test_disk_full_while_saving(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_the_manual_and_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(["--help"]) == 0
-    assert "accelerate launch" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert "accelerate launch" in script and "--batch_size INT" in script and "python train.py dual" in script
+    assert train.main(["--help"], prog="hardkuma train") == 0
+    command = capsys.readouterr().out
+    assert "--batch_size INT" in command and "hardkuma train dual" in command and "python train.py" not in command
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--epoch", "3"], 2), (["absent"], 1), (["--model.temprature", "3"], 1)])
+def test_errors_begin_with_the_name_of_the_command(
+    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prog in ("train.py", "hardkuma train"):
+        assert train.main(words, prog=prog) == status
+        assert capsys.readouterr().err.startswith(f"{prog}: ")
+
+
+def test_a_recipe_by_name_outside_of_the_checkout(
+    arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments(recipe="recipes/dual.yaml", max_steps=1)) == 0
+    assert "num_selectors: 2" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+def test_a_misspelt_key_of_the_model_is_found_before_anything_is_touched(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "did you mean 'temperature'" in failing([*arguments(encoder="absent"), "--model.temprature", "3"], capsys)
+    assert not (tmp_path / "run").exists()

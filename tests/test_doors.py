@@ -1,0 +1,385 @@
+"""The same answer through every door: 50 texts, the released head, one model loaded once. docs/doors.md has the table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hardkuma.common.models
+import hardkuma.handler
+from hardkuma import (
+    GateClassificationPipeline,
+    HardKumaModel,
+    ScoredText,
+    TokenGatesPipeline,
+    load_released,
+    score_texts,
+    surface_batch,
+)
+from hardkuma.__main__ import main
+from hardkuma.attribution import METHODS, SentenceEncoder
+from hardkuma.demo.page import MAX_CHARACTERS, Demo, show_record
+from hardkuma.surface_hardkuma import WordIndex, find_words
+from hardkuma.windows_hardkuma import Windows, WordTokens, window_length
+from hardkuma.words_hardkuma import Record, encodable
+from tests.conftest import SENTENCES
+
+LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "
+TEXTS = [
+    # names
+    "Marie Curie moved from Warsaw to Paris in 1891.",
+    "J. K. Rowling met Simon & Garfunkel at the Royal Albert Hall.",
+    "Dr. Angela O'Neil's cousin works for McDonald's in Cork.",
+    "the eiffel tower and angela merkel were both in the news on tuesday",
+    "Skłodowska-Curie, Müller-Lüdenscheidt and D'Artagnan",
+    "Apple fell sharply after the apple harvest failed.",
+    "Yesterday Ngũgĩ wa Thiong'o spoke in Nairobi.",
+    "Our flight from JFK to LHR was delayed by four hours.",
+    # emoji
+    "I ❤️ 👨\u200d👩\u200d👧 in 🇫🇷 and 🇧🇷 🙂",
+    "🙂",
+    "great job 👏🏽👏🏽 Lena!!! 🎉",
+    "©️ 2020 Nintendo ™",
+    # long, of several windows
+    "".join(LONG.format(year=1900 + i, place=place) for i, place in enumerate(["Lyon", "Kobe", "Quito", "Fargo"] * 7)),
+    "Kyiv " * 300,
+    "very " * 180 + "Tallinn " + "long " * 180,
+    "x" * 3000,
+    "Nobody - nobody - nobody knew; " * 45 + "Samarkand.",
+    # other scripts
+    "東京タワーは1958年に建てられた。",
+    "北京和上海之间的火车很快。",
+    "القاهرة هي عاصمة مصر.",
+    "می\u200cخواهم به تهران بروم",
+    "Москва и Санкт-Петербург соединены железной дорогой.",
+    "ירושלים של זהב, צה״ל",
+    "दिल्ली में बहुत गर्मी है।",
+    "กรุงเทพมหานครเป็นเมืองหลวง",
+    "서울에서 부산까지",
+    "Η Αθήνα είναι παλιά πόλη.",
+    # nothing, and almost nothing
+    "",
+    " ",
+    "\n\t  \r\n",
+    "…",
+    "a",
+    "Paris",
+    "[SEP] [PAD] [CLS] Oslo",
+    # writing
+    "THE QUICK BROWN FOX JUMPED OVER BARACK OBAMA",
+    "NASA and the EU signed a treaty with IBM's lawyers",
+    "my iPhone, your eBay account and the mRNA vaccine",
+    "It costs $4,500 or 3.14 per m2; call 555-0199 at 10:30.",
+    "Version 2.13.0 of 4x4 was built on 2020-02-29",
+    "@ana_maria and @Tom met at #Carnival2024 #rio",
+    "see https://example.org/a_b?c=1&d=2 or mail jo@example.com",
+    "www.example.com/Index.html#Top",
+    "New\nYork\r\nLos\u2028Angeles\nSão\tPaulo",
+    "line one\n\nLine two, Berlin\n- item: Rome\n* item: Bonn",
+    "cafe\u0301 Zu\u0308rich n\u0303andu\u0301 e\u0301",
+    "A\u0301\u0302\u0303 stack of marks over Łódź",
+    "half \ud83d of a pair in Madrid \udc00",
+    "nul \x00 byte, \u200b zero width, \ufeff mark, soft\u00adhyphen in Graz",
+    "\u202eright to left\u202c override near Basel",
+    "“Don’t!” said Ana — “it’s Bo’s.”",
+]
+Shown = tuple[int, int, float, bool]  # start, end, probability, selected
+Answers = list[list[Shown] | None]  # None: the door refuses this text, on purpose
+
+
+@pytest.fixture(scope="module")
+def model() -> HardKumaModel:
+    return load_released()[0]
+
+
+@pytest.fixture(scope="module")
+def scored(model: HardKumaModel) -> list[ScoredText]:
+    return score_texts(model, TEXTS)
+
+
+@pytest.fixture(scope="module")
+def expected(scored: list[ScoredText]) -> Answers:
+    """By the model's own threshold."""
+    return [shown(item.select()) for item in scored]
+
+
+@pytest.fixture(params=[{}, {"rate": 0.3}], ids=["own", "rate"])
+def options(request: pytest.FixtureRequest) -> dict[str, float]:
+    return request.param
+
+
+@pytest.fixture
+def chosen(scored: list[ScoredText], options: dict[str, float]) -> Answers:
+    """By the options."""
+    return [shown(item.select(**options)) for item in scored]
+
+
+def shown(record: Record) -> list[Shown]:
+    return [(word["start"], word["end"], word["probability"], word["selected"]) for word in record["words"]]
+
+
+def check(answers: Answers, expected: Answers, refused: Callable[[str], bool] = lambda text: False) -> None:
+    assert len(answers) == len(expected) == len(TEXTS)
+    for text, found, wanted in zip(TEXTS, answers, expected, strict=True):
+        if refused(text):
+            assert found is None, f"{text[:60]!r} was to be refused"
+            continue
+        assert found is not None and wanted is not None
+        assert [row[:2] + row[3:] for row in found] == [row[:2] + row[3:] for row in wanted], text[:60]
+        assert [row[2] for row in found] == pytest.approx([row[2] for row in wanted], abs=1e-5), text[:60]
+
+
+def is_half_a_character(text: str) -> bool:
+    return re.search("[\ud800-\udfff]", text) is not None
+
+
+def test_the_texts_are_what_they_should_be(model: HardKumaModel, scored: list[ScoredText]) -> None:
+    assert len(set(TEXTS)) == len(TEXTS) == 50
+    assert sorted(item.windows for item in scored)[-4:] >= [2, 2, 2, 3]
+    rates = [item.select()["rate"] for item in scored if item.words]
+    assert min(rates) == 0 and max(rates) > 0.3
+    plain = score_texts(model, TEXTS, use_surface=False)
+    moved = [one.probabilities != other.probabilities for one, other in zip(scored, plain, strict=True)]
+    assert sum(moved) > 30, "the surface view makes a difference, so that a door without it would be seen"
+
+
+def test_records(model: HardKumaModel, options: dict[str, float], chosen: Answers) -> None:
+    check([shown(record) for record in model.gate_records(TEXTS, **options)], chosen)
+
+
+def test_the_pipeline_of_gates(model: HardKumaModel, options: dict[str, float], chosen: Answers) -> None:
+    pipe = TokenGatesPipeline(model, batch_size=8)
+    check([shown(record) for record in pipe(TEXTS, **options)], chosen)
+
+
+def test_the_pipeline_of_token_classification(model: HardKumaModel, expected: Answers) -> None:
+    classify = GateClassificationPipeline(model, batch_size=8)
+    answers: Answers = []
+    for text, tokens in zip(TEXTS, classify(TEXTS, ignore_labels=[]), strict=True):
+        probabilities = [float(t["score"] if t["entity"] == "ENTITY" else 1 - t["score"]) for t in tokens]
+        rows: list[Shown] = []
+        for start, end in find_words(text):
+            inside = [i for i, token in enumerate(tokens) if token["start"] < end and start < token["end"]]
+            largest = max((probabilities[i] for i in inside), default=0.0)
+            rows.append((start, end, largest, any(tokens[i]["entity"] == "ENTITY" for i in inside)))
+        answers.append(rows)
+    check(answers, expected)
+    # By words: the groups of `max` cover the selected words, and no other.
+    for text, groups, words in zip(TEXTS, classify(TEXTS, aggregation_strategy="max"), expected, strict=True):
+        covered = [any(g["start"] <= start and end <= g["end"] for g in groups) for start, end, _, _ in words]
+        assert covered == [selected for _, _, _, selected in words], text[:60]
+
+
+def test_the_command(
+    model: HardKumaModel,
+    options: dict[str, float],
+    chosen: Answers,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    words = [f"--{name}={value}" for name, value in options.items()]
+    assert main(["gates", "--file", str(file), "--format", "jsonl", *words]) == 0
+    check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], chosen)
+
+
+def test_spacy(model: HardKumaModel, expected: Answers) -> None:
+    spacy = pytest.importorskip("spacy")
+    from hardkuma.spacy_component import HardKumaComponent
+
+    # spaCy keeps texts as UTF-8, which cannot hold half a character.
+    docs = list(map(spacy.blank("xx"), map(encodable, TEXTS)))
+    assert [doc.text for doc in docs] == list(map(encodable, TEXTS))
+    for doc, words in zip(HardKumaComponent(model).pipe(docs), expected, strict=True):
+        for token in doc:
+            touching = [row for row in words if row[0] < token.idx + len(token) and token.idx < row[1]]
+            assert token._.gate == pytest.approx(max((row[2] for row in touching), default=0.0), abs=1e-5)
+            assert token._.rationale == any(row[3] for row in touching)
+        spans = [(span.start_char, span.end_char) for span in doc.spans["hardkuma"]]
+        assert all(any(start <= row[0] and row[1] <= end for start, end in spans) for row in words if row[3])
+        assert all(any(start <= row[0] < end for row in words if row[3]) for start, end in spans)
+
+
+def test_the_handler(
+    model: HardKumaModel, options: dict[str, float], chosen: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardkuma.handler, "pipeline", lambda task, **_: TokenGatesPipeline(model))
+    handler = hardkuma.handler.EndpointHandler("folder")
+    sent = [text for text in TEXTS if not is_half_a_character(text)]
+    answers = iter(handler({"inputs": sent, "parameters": options}))
+    check([None if is_half_a_character(text) else shown(next(answers)) for text in TEXTS], chosen, is_half_a_character)
+    for text in set(TEXTS) - set(sent):
+        with pytest.raises(hardkuma.handler.RequestError, match="half of a surrogate pair"):
+            handler({"inputs": text})
+
+
+def test_the_demo(model: HardKumaModel, scored: list[ScoredText]) -> None:
+    demo, found = Demo(model), []
+    assert max(map(len, TEXTS)) <= MAX_CHARACTERS
+    for text in TEXTS:
+        if text.strip():
+            found.append(demo.score(text))
+        else:
+            found.append(None)
+            with pytest.raises(ValueError, match="Type or paste a text first"):
+                demo.score(text)
+    for options in ({}, {"rate": 0.3}):
+        answers = [None if item is None else shown(item.select(**options)) for item in found]
+        check(answers, [shown(item.select(**options)) for item in scored], lambda text: not text.strip())
+    # The page shows a rate, of which it makes a fraction.
+    record = scored[0].select(rate=0.3)
+    assert show_record(found[0], 30)[1].count("<td>selected</td>") == sum(word["selected"] for word in record["words"]) > 0
+
+
+def test_the_benchmark(model: HardKumaModel, expected: Answers) -> None:
+    results = METHODS["gates_surface"].scores(SentenceEncoder.from_model(model), TEXTS)
+    answers: Answers = []
+    for result in results:
+        rows = zip(result.words, result.scores, result.selected, strict=True)
+        answers.append([(start, end, score, selected) for (start, end), score, selected in rows])
+    check(answers, expected)
+
+
+def joined(texts: list[str], model: HardKumaModel, run: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> Iterator[Any]:
+    """Word probabilities from a door that takes tensors: windows, word shapes and words by our own functions."""
+    windows = Windows.cut(
+        model.tokenizer, [encodable(text) for text in texts], window_length(model.config, model.tokenizer)
+    )
+    values = torch.zeros(len(windows.starts))
+    for rows, tokens, inside in windows.batches(16):
+        offsets = torch.stack([windows.starts[tokens], windows.ends[tokens]], -1) * inside[..., None]
+        shapes = surface_batch([texts[i] for i in windows.owners[rows].tolist()], offsets)
+        ids = torch.where(inside, windows.inputs["input_ids"][tokens], 0)
+        values[tokens[inside]] = run({"input_ids": ids, "attention_mask": inside.long(), "surface_ids": shapes})[inside]
+    words = [find_words(text) for text in texts]
+    index = WordIndex(words, [len(text) for text in texts])
+    of_words = WordTokens(windows, index).values(values).tolist()
+    for row, first in zip(words, index.firsts, strict=False):
+        found = of_words[first : first + len(row)]
+        yield [(*span, p, p > model.config.decision_threshold) for span, p in zip(row, found, strict=True)]
+
+
+@torch.no_grad()
+def test_tensors(model: HardKumaModel, expected: Answers) -> None:
+    """`model(**inputs, surface_ids=...)`, for whoever keeps the texts and their offsets."""
+    check(list(joined(TEXTS, model, lambda inputs: model(**inputs, return_embeddings=False).gate_probs)), expected)
+
+
+@pytest.mark.slow  # the export
+def test_onnx(model: HardKumaModel, expected: Answers, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from hardkuma.exporting.onnx_files import export_onnx
+
+    export_onnx(model, tmp_path / "out", ["Marie Curie moved to Paris.", "It rained."], int8=False)
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+
+    def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        feed = {name: value.numpy().astype(np.int64) for name, value in inputs.items()}
+        return torch.from_numpy(session.run(["gate_probs"], feed)[0])
+
+    check(list(joined(TEXTS, model, run)), expected)
+
+
+# ---- several selectors: one at a time, the first by default -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("selector", [None, 0, 1])
+def test_every_door_shows_one_selector(
+    selector: int | None,
+    make_model: Callable[..., HardKumaModel],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model(num_selectors=2)
+    texts = [*SENTENCES, " ".join(SENTENCES)]
+    named = {} if selector is None else {"selector": selector}
+    words = [f"--{name}={value}" for name, value in named.items()]
+    expected = [shown(item.select()) for item in score_texts(model, texts, selector=selector or 0)]
+    others = [shown(item.select()) for item in score_texts(model, texts, selector=1 - (selector or 0))]
+    assert [row[2] for row in expected[0]] != pytest.approx([row[2] for row in others[0]], abs=1e-3)
+    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
+    monkeypatch.setattr(hardkuma.handler, "pipeline", lambda task, **_: TokenGatesPipeline(model))
+
+    def same(answers: Answers) -> None:
+        for found, wanted in zip(answers, expected, strict=True):
+            assert [row[:2] + row[3:] for row in found] == [row[:2] + row[3:] for row in wanted]
+            assert [row[2] for row in found] == pytest.approx([row[2] for row in wanted], abs=1e-5)
+
+    same([shown(record) for record in model.gate_records(texts, **named)])
+    same([shown(record) for record in TokenGatesPipeline(model, **named)(texts)])
+    same([shown(record) for record in hardkuma.handler.EndpointHandler("")({"inputs": texts, "parameters": named})])
+    same([shown(Demo(model, **named).score(text).select()) for text in texts])
+    tokens = GateClassificationPipeline(model, threshold=0.0, **named)(texts[0], aggregation_strategy="none")
+    by_start = {token["start"]: float(token["score"]) for token in tokens}
+    assert [by_start[row[0]] for row in expected[0]] == pytest.approx([row[2] for row in expected[0]], abs=1e-5)
+    scores = METHODS["gates"].scores(SentenceEncoder.from_model(model), texts, **named)
+    assert [item.scores for item in scores] == [pytest.approx([row[2] for row in rows], abs=1e-5) for rows in expected]
+    assert main(["gates", "--format", "jsonl", *words, *texts]) == 0
+    same([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]])
+    assert main(["pair", "--format", "json", *words, texts[0], texts[1]]) == 0
+    side = json.loads(capsys.readouterr().out)["a"]
+    assert [word["probability"] for word in side["words"]] == pytest.approx([row[2] for row in expected[0]], abs=1e-5)
+
+
+def test_exports_and_benchmarks_of_one_selector(
+    make_model: Callable[..., HardKumaModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(num_selectors=2)
+    model.save_pretrained(tmp_path / "model")
+    data = tmp_path / "texts.txt"
+    data.write_text("\n".join(SENTENCES * 4))
+    shares = []
+    for selector in range(2):
+        out = tmp_path / f"out{selector}"
+        options = ["--data", str(data), "--quiet", "--selector", str(selector)]
+        assert main(["export", "native", str(tmp_path / "model"), str(out), *options]) == 0
+        inputs = model.tokenizer(SENTENCES * 4, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            probs = model(**inputs).gate_probs[::5, selector]
+        selected = float((probs > 0.5).sum() / (probs > 0).sum())
+        reported = json.loads((out / "agreement.json").read_text())["gates"]
+        assert reported["selected_by_gates"] == pytest.approx(selected, abs=1e-4)
+        shares.append(selected)
+    assert shares[0] != shares[1]
+    labelled = tmp_path / "x.conll"
+    labelled.write_text("marie\tB-PER\ncurie\tI-PER\nmoved\tO\nto\tO\nparis\tB-LOC\n")
+    values = []
+    for selector in range(2):
+        options = ["--methods", "gates", "--bootstrap", "0", "--quiet", "--selector", str(selector)]
+        where = ["--data", str(labelled), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "runs")]
+        assert main(["benchmark", *where, *options]) == 0
+        result = json.loads((tmp_path / "runs" / "results" / "x" / "gates.json").read_text())
+        expected = score_texts(model, ["marie curie moved to paris"], selector=selector)[0].probabilities
+        assert result["settings"]["selector"] == selector
+        assert result["examples"][0]["scores"] == pytest.approx(expected, abs=1e-5)
+        values.append(expected)
+    assert values[0] != pytest.approx(values[1], abs=1e-3)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("words", [["gates", "paris"], ["gates", "--output", "{}/out.jsonl", "paris"], ["pair", "a", "b"]])
+def test_a_selector_that_is_not_there(
+    words: list[str],
+    make_model: Callable[..., HardKumaModel],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model()
+    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
+    assert main([*(word.format(tmp_path) for word in words), "--selector", "1"]) == 1
+    assert "selector must be in [0, 0], got 1." in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 1"):
+        Demo(model, selector=1)

@@ -1,0 +1,33 @@
+"""The sentences of a recipe: chosen by seed, and a part of them kept back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardkuma.training.recipe import Recipe
+from hardkuma.training.texts import load_training_texts, split_held_out
+
+
+def test_a_random_choice_in_the_order_of_the_text(tmp_path: Path) -> None:
+    lines = [f"sentence number {i} of the file" for i in range(50)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    said: list[str] = []
+    recipe = Recipe(data=[str(tmp_path / "text.txt")], max_sentences=10, split_sentences=False)
+    chosen = load_training_texts(recipe, said.append)
+    assert len(chosen) == 10 and chosen == [line for line in lines if line in chosen]
+    assert said == ["text: kept 50 of 50 sentences"]
+    assert chosen == load_training_texts(recipe, said.append)
+    recipe.seed = 1
+    assert chosen != load_training_texts(recipe, said.append)
+
+
+@pytest.mark.parametrize(("number", "kept"), [(3, 3), (10, 10), (256, 20)])
+def test_held_out_rows_are_a_random_part_of_at_most_a_fifth(number: int, kept: int) -> None:
+    rows = np.arange(100) * 2
+    train, held_out = split_held_out(rows, number, seed=0)
+    assert len(held_out) == kept and sorted([*train, *held_out]) == rows.tolist()
+    assert train.tolist() == sorted(train) and held_out.tolist() == sorted(held_out)
+    assert held_out.tolist() != split_held_out(rows, number, seed=1)[1].tolist()
