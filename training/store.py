@@ -207,21 +207,20 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
         for first in range(0, len(rows), 64):
             some = rows[first : first + 64]
             inputs = {name: value.to(model.device) for name, value in reader.fetch(some).items()}
-            out, features = model.encode_tokens(**inputs)
+            out = model.encode_tokens(**inputs)
             embedding = out["anchor"].float().cpu().numpy()
             dim = embedding.shape[1]
             if anchors is None:
                 anchors = _writable(folder / "anchors", np.float32, (len(offsets) - 1, embedding.shape[1]))
             anchors[some] = embedding
             if states:
-                found = {"states": out["states"], "layer_states": features["state"]}
-                stored = {kind: _as_bits(found[kind], cache_type) for kind in kinds}
+                stored = {kind: _as_bits(out[kind], cache_type) for kind in kinds}
                 for row, number in enumerate(some):
                     begin, end = offsets[number], offsets[number + 1]
                     for kind in kinds:
                         states[kind][begin:end] = stored[kind][row, : end - begin]
                     if given is not None:
-                        given[begin:end] = features["attention"][row, : end - begin].float().cpu().numpy()
+                        given[begin:end] = out["attention"][row, : end - begin].float().cpu().numpy()
             bar.update(len(some))
     bar.close()
     return int(dim)
