@@ -42,7 +42,7 @@ def _take(tensor: Tensor, index: Tensor | None, dim: int) -> Tensor:
     """tensor.gather along `dim` with one index (batch, length) for all other axes."""
     if index is None:
         return tensor
-    shape = [len(index), *[1] * (tensor.ndim - 1)]
+    shape = [index.shape[0], *[1] * (tensor.ndim - 1)]  # not len, which an exporter would take for a constant
     shape[dim] = index.shape[1]
     return tensor.gather(dim, index.view(shape).expand_as(tensor))
 
