@@ -19,7 +19,7 @@ from torch import Tensor
 from ..configuration_hardkuma import HardKumaConfig
 from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
 from ..inputs_hardkuma import content_mask, to_device
-from ..losses_hardkuma import Rows
+from ..losses_hardkuma import LossRows
 from .recipe import Recipe
 from .store import StateStore
 
@@ -136,9 +136,9 @@ def _in_parts(
     parts = [_part(batch, start, size) for start in range(0, len(batch["input_ids"]), size)]
     state = torch.get_rng_state()  # dropout must fall alike in both runs
     with torch.no_grad():
-        rows = Rows.join([model(**part, return_rows=True) for part in parts])
+        rows = LossRows.join([model(**part, return_rows=True) for part in parts])
     leaves = [value.detach().requires_grad_() for value in _differentiable(rows)]
-    loss, losses = base.losses_of(Rows(rows.content, *leaves))
+    loss, losses = base.losses_of(LossRows(rows.content, *leaves))
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
     torch.set_rng_state(state)
     for number, part in enumerate(parts):
@@ -156,7 +156,7 @@ def _in_parts(
     return loss, losses, rows.probs
 
 
-def _differentiable(rows: Rows) -> list[Tensor]:
+def _differentiable(rows: LossRows) -> list[Tensor]:
     return [rows.gates, rows.probs, rows.log_odds, rows.anchor, rows.rationale, rows.complement]
 
 
