@@ -31,16 +31,19 @@ class AttentionTap:
         key_bias: (batch, length), added to every query's logits; log g for a gated input.
         content: (batch, length), 1 on content tokens; with `layers`, asks for attention sums.
         layers: indices (from 0) of the layers whose attention is summed.
+        return_weights: give every layer's weights back to the encoder, as `output_attentions` wants them.
     """
 
     key_bias: Tensor | None = None
     content: Tensor | None = None
     layers: frozenset[int] = frozenset()
+    return_weights: bool = False
     calls: int = 0
     sums: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def keep(self, weights: Tensor) -> None:
         """Add one layer's weights, (batch, heads, query, key), to the sums; see `attention_features`."""
+        assert self.content is not None, "a tap with layers has content"
         content = self.content.to(weights.dtype)[:, None, :, None]  # (batch, 1, length, 1)
         received = (weights.transpose(-1, -2) @ content).squeeze(-1).mean(1)
         to_self = torch.diagonal(weights, dim1=-2, dim2=-1) * content.squeeze(-1)
@@ -56,7 +59,7 @@ def tapped_sdpa(
     attention_mask: Tensor | None,
     hardkuma_tap: AttentionTap | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """sdpa, with the tap's bias on the keys and the tap's sums taken beside it."""
     if hardkuma_tap is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
@@ -67,7 +70,10 @@ def tapped_sdpa(
     if layer in hardkuma_tap.layers:
         with torch.no_grad():
             hardkuma_tap.keep(_weights(module, query, key, attention_mask, kwargs))
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    if not hardkuma_tap.return_weights:
+        return output, None
+    return output, _weights(module, query, key, attention_mask, kwargs).to(query.dtype)
 
 
 def _additive(module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> Tensor:
@@ -107,35 +113,45 @@ def routes_attention(encoder: PreTrainedModel) -> bool:
 
 def run_encoder(
     encoder: PreTrainedModel,
-    input_ids: Tensor,
+    input_ids: Tensor | None,
     attention_mask: Tensor,
     token_type_ids: Tensor | None = None,
     tap: AttentionTap | None = None,
+    inputs_embeds: Tensor | None = None,
     **kwargs: Any,
 ) -> Any:
-    """One encoder call: only the arguments that the family takes, with or without a tap."""
+    """One encoder call: only the arguments that the family takes, with or without a tap.
+
+    A tapped encoder runs our attention function from then on, and not for one call alone: layers that gradient
+    checkpointing runs again during the backward pass, and other threads' calls, must find the same one. Without a tap it
+    is sdpa.
+    """
     accepted = inspect.signature(encoder.forward).parameters
     if token_type_ids is not None and "token_type_ids" in accepted:
         kwargs["token_type_ids"] = token_type_ids
-    if tap is None:
-        return encoder(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
-    if encoder.config.num_hidden_layers == 0:  # a static encoder has no attention to tap
-        return encoder(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
-    if routes_attention(encoder):
+    if inputs_embeds is None:
+        kwargs["input_ids"] = input_ids
+    elif "inputs_embeds" in accepted:
+        kwargs["inputs_embeds"] = inputs_embeds
+    else:
+        raise ValueError(f"{type(encoder).__name__} takes no inputs_embeds; pass input_ids.")
+    if tap is None or encoder.config.num_hidden_layers == 0:  # a static encoder has no attention to tap
+        return encoder(attention_mask=attention_mask, **kwargs)
+    if not routes_attention(encoder):
+        return _run_without_interface(encoder, attention_mask, tap, **kwargs)
+    if encoder.config._attn_implementation != KERNEL:
         encoder.config._attn_implementation = KERNEL
-        output = encoder(input_ids=input_ids, attention_mask=attention_mask, hardkuma_tap=tap, **kwargs)
-        if tap.calls == 0:
-            raise ValueError(
-                f"{type(encoder).__name__} does not pass keyword arguments on to its attention; "
-                "use the view 'hidden' or 'input' and no 'attention' among selector_inputs."
-            )
-        return output
-    return _run_without_interface(encoder, input_ids, attention_mask, tap, **kwargs)
+    tap.return_weights = bool(kwargs.get("output_attentions"))
+    output = encoder(attention_mask=attention_mask, hardkuma_tap=tap, **kwargs)
+    if tap.calls == 0:
+        raise ValueError(
+            f"{type(encoder).__name__} does not pass keyword arguments on to its attention; "
+            "use the view 'hidden' or 'input' and no 'attention' among selector_inputs."
+        )
+    return output
 
 
-def _run_without_interface(
-    encoder: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, tap: AttentionTap, **kwargs: Any
-) -> Any:
+def _run_without_interface(encoder: PreTrainedModel, attention_mask: Tensor, tap: AttentionTap, **kwargs: Any) -> Any:
     """Families with an attention of their own: an additive mask for the bias, returned weights for the sums."""
     if tap.key_bias is not None:
         if encoder.config.model_type not in ADDITIVE_MASK_FAMILIES:
@@ -145,8 +161,8 @@ def _run_without_interface(
             )
         floor = torch.finfo(tap.key_bias.dtype).min
         bias = tap.key_bias.masked_fill(attention_mask == 0, floor)[:, None, None, :]
-        return encoder(input_ids=input_ids, attention_mask=bias.to(encoder.dtype), **kwargs)
-    output = encoder(input_ids=input_ids, attention_mask=attention_mask, output_attentions=True, **kwargs)
+        return encoder(attention_mask=bias.to(encoder.dtype), **kwargs)
+    output = encoder(attention_mask=attention_mask, **{**kwargs, "output_attentions": True})
     for layer in sorted(tap.layers):
         tap.keep(output.attentions[layer].detach().float())
     return output
@@ -175,6 +191,7 @@ def attention_features(tap: AttentionTap, attention_mask: Tensor) -> Tensor:
     attention would give, n / L and (n - 1) / L for n content tokens among L, so that 1 means "as much as any token" at
     every length. Zero on other tokens.
     """
+    assert tap.content is not None, "a tap with layers has content"
     content = tap.content.to(torch.float32)
     if not tap.sums:  # an encoder without attention
         return content.new_zeros(*content.shape, 2)

@@ -10,6 +10,9 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
@@ -54,18 +57,23 @@ UNTRUSTED_KEYS = frozenset(
     {"auto_map", "trust_remote_code", "custom_pipelines", "name_or_path", "_name_or_path", "quantization_config"}
 )
 
-# What transformers itself writes into, or passes along with, any config.
+# What transformers itself writes into, or passes along with, any config: Trainer sets `use_cache` and the token ids.
 _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
     "attn_implementation",
     "auto_map",
+    "bos_token_id",
     "custom_pipelines",
+    "eos_token_id",
     "experts_implementation",
     "model_type",
     "name_or_path",
     "num_labels",
     "output_attentions",
+    "pad_token_id",
+    "tie_word_embeddings",
     "tokenizer_class",
     "torch_dtype",
+    "use_cache",
 }
 
 
@@ -99,6 +107,21 @@ def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def clean_encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """`strip_untrusted` on the config of an encoder that lives, in place: model and config then share one object.
+
+    >>> config = clean_encoder_config(AutoConfig.for_model("bert", auto_map={"AutoModel": "evil.Model"}))
+    >>> hasattr(config, "auto_map")
+    False
+    """
+    for name, value in list(vars(config).items()):
+        if name in UNTRUSTED_KEYS:
+            delattr(config, name)
+        elif isinstance(value, Mapping):
+            setattr(config, name, strip_untrusted(value))
+    return config
+
+
 def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
     """The encoder's config as an object of a *stock* transformers class (or `StaticEncoderConfig`), stripped of trust.
 
@@ -115,6 +138,18 @@ def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrai
             "encoders that need code of their own are not loaded. Use a stock architecture such as 'bert'."
         )
     return AutoConfig.for_model(model_type, **values)
+
+
+def _of_encoder(name: str) -> property:
+    """A property that stands for an attribute of `encoder_config`; without an encoder there is none."""
+
+    def read(config: HardKumaConfig) -> Any:
+        return getattr(config.encoder_config, name)
+
+    def write(config: HardKumaConfig, value: Any) -> None:
+        setattr(config.encoder_config, name, value)
+
+    return property(read, write, doc=f"`{name}` of the encoder.")
 
 
 class HardKumaConfig(PreTrainedConfig):
@@ -242,9 +277,8 @@ class HardKumaConfig(PreTrainedConfig):
         lambda_kl: float = 0.0,
         **kwargs: Any,
     ):
-        known = set(HardKumaConfig.__init__.__annotations__) - {"kwargs"}
         _check_foreign(kwargs.pop("model_type", None))
-        _check_names(kwargs, known)
+        _check_names(kwargs)
         self.encoder_config = None if encoder_config is None else make_encoder_config(encoder_config)
         self.encoder_name_or_path = encoder_name_or_path
         self.encoder_fingerprint = encoder_fingerprint
@@ -296,14 +330,24 @@ class HardKumaConfig(PreTrainedConfig):
         kwargs["label2id"] = {"O": 0, "ENTITY": 1}
         super().__init__(**kwargs)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""
+        values = super().to_dict()
+        for name in [name for name in values if not _is_known(name)]:
+            logger.warning_once(f"{name!r} was set on the config but is no field of HardKumaConfig: it is not saved.")
+            del values[name]
+        return values
+
     def _get_generation_parameters(self) -> dict[str, Any]:
         """None: our `temperature` is the contrastive loss's, which transformers would take for text generation's."""
         return {}
 
-    @property
-    def hidden_size(self) -> int:
-        """Size of the encoder's token states."""
-        return self.encoder_config.hidden_size
+    # What stock tools look for at the top; both read and written in the encoder's own config.
+    vocab_size = _of_encoder("vocab_size")
+    hidden_size = _of_encoder("hidden_size")
+    num_hidden_layers = _of_encoder("num_hidden_layers")
+    num_attention_heads = _of_encoder("num_attention_heads")
+    initializer_range = _of_encoder("initializer_range")
 
     @property
     def projection_dim(self) -> int:
@@ -335,10 +379,19 @@ def _check_foreign(model_type: str | None) -> None:
         )
 
 
-def _check_names(kwargs: Mapping[str, Any], known: set[str]) -> None:
+def _fields() -> set[str]:
+    return set(HardKumaConfig.__init__.__annotations__) - {"kwargs"}
+
+
+def _is_known(name: str) -> bool:
+    return name in _fields() or name in _BASE_NAMES or name.startswith("_")
+
+
+def _check_names(kwargs: Mapping[str, Any]) -> None:
     """Refuse misspelt names instead of silently keeping them, as PreTrainedConfig would."""
+    known = _fields()
     for name in kwargs:
-        if name in _BASE_NAMES or name.startswith("_"):
+        if _is_known(name):
             continue
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(sorted(known))}."

@@ -76,13 +76,39 @@ class StaticEncoder(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embedding
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         self.embedding = value
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> BaseModelOutput:
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
         """input_ids: (batch, length) -> last_hidden_state: (batch, length, hidden)."""
-        states = self.embedding(input_ids)
+        states = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
         return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
+
+
+class FullPrecisionLinear(nn.Linear):
+    """A linear layer that computes in fp32 whatever the dtype of its weights. A module of its own, called as one, so that
+    tools that put hooks on or something else in the place of a linear layer (offloading, adapters) find it.
+
+    >>> FullPrecisionLinear(2, 3).to(torch.bfloat16)(torch.zeros(1, 2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True):
+        super().__init__(in_features, out_features, bias)
+        for parameter in self.parameters():
+            # torch has drawn them. On the meta device, where checkpoints are loaded, it has not: see `_init_weights`.
+            parameter._is_hf_initialized = not parameter.is_meta  # type: ignore[attr-defined] # transformers' own flag
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in_features) -> (..., out_features), fp32."""
+        bias = None if self.bias is None else self.bias.float()
+        return nn.functional.linear(input.float(), self.weight.float(), bias)
 
 
 class Projection(nn.Module):
@@ -94,13 +120,12 @@ class Projection(nn.Module):
 
     def __init__(self, spec: dict[str, Any]):
         super().__init__()
-        self.linear = nn.Linear(spec["in_features"], spec["out_features"], bias=spec["bias"])
+        self.linear = FullPrecisionLinear(spec["in_features"], spec["out_features"], bias=spec["bias"])
         self.activation = _ACTIVATION_MODULES[spec["activation"]]()
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(..., in_features) -> (..., out_features), fp32."""
-        bias = None if self.linear.bias is None else self.linear.bias.float()
-        return self.activation(nn.functional.linear(vectors.float(), self.linear.weight.float(), bias))
+        return self.activation(self.linear(vectors))
 
 
 def build_encoder(config: PreTrainedConfig | None) -> PreTrainedModel:
@@ -122,6 +147,21 @@ def drop_unused(encoder: PreTrainedModel) -> PreTrainedModel:
     if isinstance(getattr(encoder, "pooler", None), nn.Module):
         encoder.pooler = None
     return encoder
+
+
+def embedding_size(encoder: PreTrainedModel) -> int:
+    """Size of the encoder's input embeddings, which some families project to their hidden size.
+
+    >>> embedding_size(StaticEncoder(StaticEncoderConfig(vocab_size=10, hidden_size=4)))
+    4
+    """
+    return _embeddings(encoder).shape[1]
+
+
+def _embeddings(encoder: PreTrainedModel) -> Tensor:
+    weight = encoder.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight
 
 
 @dataclass
@@ -389,14 +429,14 @@ def _add_dense(parts: EncoderParts, folder: _Folder, path: str) -> None:
     parts.projection_weights.append(weights)
 
 
-def position_limit(config: PreTrainedConfig) -> int | None:
+def position_limit(config: PreTrainedConfig | None) -> int | None:
     """How many tokens the encoder can take at most; None where positions are relative or absent.
 
     >>> position_limit(make_encoder_config({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}))
     512
     """
     limit = getattr(config, "max_position_embeddings", None)
-    if limit is None or config.model_type in ("t5", "mt5", "umt5"):
+    if config is None or limit is None or config.model_type in ("t5", "mt5", "umt5"):
         return None
     # These number positions from pad_token_id + 1.
     shifted = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")

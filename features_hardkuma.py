@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,64 +14,135 @@ from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
 from .configuration_hardkuma import HardKumaConfig
-from .inputs_hardkuma import TokenBatch, attendable
+from .inputs_hardkuma import TokenBatch, attendable, tracing
+from .outputs_hardkuma import EncodedTokens
 from .surface_hardkuma import NUM_SURFACE_CLASSES
+
+
+@dataclass
+class Encoding:
+    """One pass of the encoder, padded on the right.
+
+    Attributes:
+        states: (batch, length, hidden) the last states.
+        features: what the selector may read, each (batch, length, size), by name.
+        hidden_states: of every layer, the embeddings first; if asked for.
+        attentions: of every layer, (batch, heads, query, key); if asked for.
+    """
+
+    states: Tensor
+    features: dict[str, Tensor]
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 def read_features(
     encoder: PreTrainedModel,
     config: HardKumaConfig,
     batch: TokenBatch,
-    encoded: dict[str, Tensor] | None = None,
+    encoded: EncodedTokens | None = None,
     lower: PreTrainedModel | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The encoder's last states (batch, length, hidden), and the selector's features by name, each (batch, length, size).
+    output_hidden_states: bool = False,
+    output_attentions: bool = False,
+) -> Encoding:
+    """Run the encoder, or take what it gave earlier, and put together what the selector reads.
 
     Args:
-        encoded: what the encoder gave for this batch earlier, instead of running it; see `HardKumaModel.forward`.
+        encoded: what the encoder gave for this batch earlier, instead of running it.
         lower: the encoder up to the selector's layer, to be run in its place. The last states are then those of that layer.
+        output_hidden_states, output_attentions: keep these too.
     """
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not config.freeze_encoder):
-        if encoded is not None:
-            last, features = _stored(config, batch, encoded)
-        elif lower is not None:
-            last = run_encoder(lower, batch.input_ids, attendable(batch.mask), batch.token_type_ids).last_hidden_state
-            features = {"state": last}
-        else:
-            last, features = _run(encoder, config, batch)
+    if encoded is not None:
+        if output_hidden_states or output_attentions:
+            raise ValueError("encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask.")
+        result = _from_stored(config, batch, encoded)
+    elif lower is not None:
+        states = _run(lower, batch).last_hidden_state
+        result = Encoding(states, {"state": states})
+    else:
+        result = _run_whole(encoder, config, batch, output_hidden_states, output_attentions)
+    features = result.features
+    if batch.inputs_embeds is None:
         features["input"] = encoder.get_input_embeddings()(batch.input_ids)
+    else:
+        features["input"] = batch.inputs_embeds
     if "norm" in config.selector_inputs:
         features["norm"] = features["state"].float().square().mean(-1, keepdim=True).sqrt()
     if "shape" in config.selector_inputs:
-        ids = torch.zeros_like(batch.input_ids) if batch.surface_ids is None else batch.surface_ids
+        ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
-    return last, features
+    return result
 
 
-def _stored(config: HardKumaConfig, batch: TokenBatch, encoded: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    if config.selector_layer != -1 and "layer_states" not in encoded:
-        raise ValueError(f"selector_layer is {config.selector_layer}, but encoded has no 'layer_states'.")
-    for name, tensor in encoded.items():
-        if tensor.shape[:2] != batch.input_ids.shape:
-            raise ValueError(
-                f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.input_ids.shape)}."
-            )
-    return encoded["states"], {**encoded, "state": encoded["states" if config.selector_layer == -1 else "layer_states"]}
+def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedTokens) -> Encoding:
+    wanted = {
+        "states": True,
+        "layer_states": config.selector_layer != -1,
+        "attention": "attention" in config.selector_inputs,
+    }
+    tensors: dict[str, Tensor] = {}
+    for name, needed in wanted.items():
+        if not needed:
+            continue
+        tensor = encoded.get(name)
+        if not isinstance(tensor, Tensor):
+            why = f"selector_layer is {config.selector_layer}" if name == "layer_states" else "the selector reads it"
+            raise ValueError(f"{why}, but encoded has no {name!r}; take it from model.encode_tokens.")
+        if tensor.shape[:2] != batch.mask.shape:
+            raise ValueError(f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.mask.shape)}.")
+        tensors[name] = batch.align(tensor)
+    features = {"state": tensors.get("layer_states", tensors["states"])}
+    if "attention" in tensors:
+        features["attention"] = tensors["attention"]
+    return Encoding(tensors["states"], features)
 
 
-def _run(encoder: PreTrainedModel, config: HardKumaConfig, batch: TokenBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def _run(encoder: PreTrainedModel, batch: TokenBatch, tap: AttentionTap | None = None, **outputs: bool) -> Any:
+    ids, mask = batch.input_ids, attendable(batch.mask)
+    return run_encoder(encoder, ids, mask, batch.token_type_ids, tap, batch.inputs_embeds, **outputs)
+
+
+def _run_whole(
+    encoder: PreTrainedModel, config: HardKumaConfig, batch: TokenBatch, hidden_states: bool, attentions: bool
+) -> Encoding:
     tap = None
     if "attention" in config.selector_inputs:
         layers = encoder.config.num_hidden_layers
         chosen = layer_indices(config.attention_layers, layers) if layers else frozenset()
         tap = AttentionTap(content=batch.content, layers=chosen)
-    wanted = {} if config.selector_layer == -1 else {"output_hidden_states": True}
-    output = run_encoder(encoder, batch.input_ids, attendable(batch.mask), batch.token_type_ids, tap, **wanted)
-    last = output.last_hidden_state
-    features = {"state": _layer(output.hidden_states, config.selector_layer) if wanted else last}
+    inner = config.selector_layer != -1
+    # Only what is wanted is named: families differ in what they take.
+    wanted = {"output_hidden_states": hidden_states or inner, "output_attentions": attentions}
+    with _differentiable(encoder, hidden_states or attentions):
+        output = _run(encoder, batch, tap, **{name: True for name, value in wanted.items() if value})
+    states = output.last_hidden_state
+    result = Encoding(states, {"state": _layer(output.hidden_states, config.selector_layer) if inner else states})
     if tap is not None:
-        features["attention"] = attention_features(tap, batch.mask)
-    return last, features
+        result.features["attention"] = attention_features(tap, batch.mask)
+    if hidden_states:
+        result.hidden_states = output.hidden_states
+    if attentions:
+        result.attentions = getattr(output, "attentions", None)
+    return result
+
+
+@contextmanager
+def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
+    """While `wanted`, states and attentions are part of the graph although the encoder is frozen: whoever asks for them
+    with gradients on wants gradients with respect to them, and gets them from every other model."""
+    if not wanted or tracing():
+        yield
+        return
+
+    def require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if torch.is_grad_enabled():
+            output.requires_grad_()
+
+    hook = encoder.get_input_embeddings().register_forward_hook(require_gradient)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _layer(hidden_states: tuple[Tensor, ...], layer: int) -> Tensor:
@@ -115,19 +190,25 @@ def lower_layers(encoder: PreTrainedModel, layer: int) -> PreTrainedModel | None
 
 
 def _cut(encoder: PreTrainedModel, layers: str, depth: int) -> PreTrainedModel:
-    part = parent = _shallow(encoder)
+    part = _shallow(encoder)
     part.config = copy.copy(encoder.config)
     part.config.num_hidden_layers = depth
     *above, name = layers.split(".")
+    parent: nn.Module = part
     for step in above:
         # Only the modules on the way to the list are copied; all others, and their weights, are those of the encoder.
-        parent._modules[step] = _shallow(parent._modules[step])
-        parent = parent._modules[step]
-    parent._modules[name] = nn.ModuleList(list(parent._modules[name])[:depth])
+        parent._modules[step] = _shallow(parent.get_submodule(step))
+        parent = parent.get_submodule(step)
+    whole = parent.get_submodule(name)
+    assert isinstance(whole, nn.ModuleList)
+    parent._modules[name] = nn.ModuleList(list(whole)[:depth])
     return part
 
 
-def _shallow(module: nn.Module) -> nn.Module:
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+def _shallow(module: AnyModule) -> AnyModule:
     clone = copy.copy(module)
     clone._modules = dict(module._modules)
     return clone

@@ -31,6 +31,7 @@ TRAVELLING_FILES = (
     "attention_hardkuma.py",
     "encoders_hardkuma.py",
     "inputs_hardkuma.py",
+    "outputs_hardkuma.py",
     "gates_hardkuma.py",
     "pooling_hardkuma.py",
     "features_hardkuma.py",

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints
 
+from .encoders_hardkuma import FullPrecisionLinear
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def log1mexp(x: Tensor) -> Tensor:
     tensor([-1.3816e+01, -2.0612e-09])
     """
     x = x.clamp_min(math.sqrt(torch.finfo(x.dtype).tiny))
-    near = x < LN2
+    is_small = x < LN2
     ln2 = torch.full_like(x, LN2)
-    small, large = torch.where(near, x, ln2), torch.where(near, ln2, x)
-    return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
+    small, large = torch.where(is_small, x, ln2), torch.where(is_small, ln2, x)
+    return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
 def _log_softplus(x: Tensor) -> Tensor:
@@ -383,8 +384,8 @@ class Selector(nn.Module):
     ):
         super().__init__()
         self.vector_sizes = list(vector_sizes)
-        self.hidden = nn.Linear(sum(vector_sizes) + num_scalars, hidden_size)
-        self.shapes = nn.Linear(hidden_size, 2)
+        self.hidden = FullPrecisionLinear(sum(vector_sizes) + num_scalars, hidden_size)
+        self.shapes = FullPrecisionLinear(hidden_size, 2)
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
@@ -393,10 +394,8 @@ class Selector(nn.Module):
         # Without scale and shift: W1 follows at once and can do both, and their gradient would cost a third of a step.
         parts = [F.layer_norm(x.float(), (size,)) for x, size in zip(vectors, self.vector_sizes, strict=True)]
         x = torch.cat(parts + [s.float() for s in scalars], dim=-1)
-        x = F.gelu(F.linear(x, self.hidden.weight.float(), self.hidden.bias.float()))
-        x = F.dropout(x, self.dropout, self.training)
-        x = F.linear(x, self.shapes.weight.float(), self.shapes.bias.float())
-        alpha, beta = self.bound(x).unbind(-1)
+        x = F.dropout(F.gelu(self.hidden(x)), self.dropout, self.training)
+        alpha, beta = self.bound(self.shapes(x)).unbind(-1)
         return alpha, beta
 
     def bound(self, x: Tensor) -> Tensor:
@@ -416,6 +415,10 @@ class GateHead(nn.Module):
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
     """
+
+    input_center: Tensor
+    rate_multiplier: Tensor
+    surface_log_odds: Tensor
 
     def __init__(self, config: HardKumaConfig, input_size: int):
         super().__init__()

@@ -16,23 +16,37 @@ from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 @dataclass
 class TokenBatch:
-    """Checked inputs, padded on the right. All (batch, length)."""
+    """Checked inputs, padded on the right. All (batch, length), but embeddings, which are (batch, length, size).
 
-    input_ids: Tensor
+    Exactly one of `input_ids` and `inputs_embeds` is there.
+    """
+
+    input_ids: Tensor | None
+    inputs_embeds: Tensor | None
     mask: Tensor  # bool
     content: Tensor  # bool
     token_type_ids: Tensor | None
     surface_ids: Tensor | None
-    back: Tensor | None  # gather index that restores the caller's padding side
+    to_right: Tensor | None  # gather index that moved the padding to the right; None where it was there already
+    to_caller: Tensor | None  # gather index that moves it back
     autocast: bool  # whether the caller wants the encoder in mixed precision
 
-    def restore(self, tensor: Tensor, dim: int) -> Tensor:
+    def align(self, tensor: Tensor, dim: int = 1) -> Tensor:
+        """A tensor of the caller's, (batch, ...) with the length at `dim`, padded on the right."""
+        return _take(tensor, self.to_right, dim)
+
+    def restore(self, tensor: Tensor, dim: int = 1) -> Tensor:
         """A tensor with the length at `dim`, (batch, ...), on the caller's padding side again."""
-        if self.back is None:
-            return tensor
-        shape = [len(self.back), *[1] * (tensor.ndim - 1)]
-        shape[dim] = self.back.shape[1]
-        return tensor.gather(dim, self.back.view(shape).expand_as(tensor))
+        return _take(tensor, self.to_caller, dim)
+
+
+def _take(tensor: Tensor, index: Tensor | None, dim: int) -> Tensor:
+    """tensor.gather along `dim` with one index (batch, length) for all other axes."""
+    if index is None:
+        return tensor
+    shape = [index.shape[0], *[1] * (tensor.ndim - 1)]  # not len, which an exporter would take for a constant
+    shape[dim] = index.shape[1]
+    return tensor.gather(dim, index.view(shape).expand_as(tensor))
 
 
 def tracing() -> bool:
@@ -81,18 +95,15 @@ def attendable(mask: Tensor) -> Tensor:
 
 def prepare(
     config: HardKumaConfig,
-    input_ids: Tensor,
-    mask: Tensor | None,
-    token_type_ids: Tensor | None,
-    special: Tensor | None,
-    surface_ids: Tensor | None,
+    input_ids: Tensor | None,
+    mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    special: Tensor | None = None,
+    surface_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
 ) -> TokenBatch:
     """Check shapes, length and classes; move padding to the right."""
-    if input_ids.ndim != 2 or 0 in input_ids.shape:
-        raise ValueError(
-            f"input_ids must be (batch, length) with at least one of each, got {tuple(input_ids.shape)}; "
-            "tokenise a non-empty list of texts with padding=True, return_tensors='pt'."
-        )
+    shape = _shape(input_ids, inputs_embeds)
     others = {
         "attention_mask": mask,
         "token_type_ids": token_type_ids,
@@ -100,30 +111,69 @@ def prepare(
         "surface_ids": surface_ids,
     }
     for name, tensor in others.items():
-        if tensor is not None and tensor.shape != input_ids.shape:
+        if tensor is not None and tensor.shape != shape:
             raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)} but input_ids has {tuple(input_ids.shape)}; "
+                f"{name} has shape {tuple(tensor.shape)} but input_ids has {tuple(shape)}; "
                 "pass both from the same tokenizer call."
             )
     limit = position_limit(config.encoder_config)
-    if limit is not None and input_ids.shape[1] > limit:
+    if limit is not None and shape[1] > limit:
         raise ValueError(
-            f"input of {input_ids.shape[1]} tokens is longer than the {limit} that the encoder takes; "
+            f"input of {shape[1]} tokens is longer than the {limit} that the encoder takes; "
             f"tokenise with truncation=True, max_length={config.max_seq_length or limit}, or split the text."
         )
     if surface_ids is not None and not _known(surface_ids):
         raise ValueError(f"surface_ids must lie in [0, {NUM_SURFACE_CLASSES - 1}]; make them with surface_batch.")
-    content = content_mask(config, input_ids, mask, special)
+    if input_ids is not None:
+        content = content_mask(config, input_ids, mask, special)
+    else:
+        assert inputs_embeds is not None
+        content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
+        content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
-    tensors = [input_ids, mask, content, token_type_ids, surface_ids]
-    # Absolute positions count from the left: padding there would change the encoder's result.
-    lead = mask.int().argmax(1)
-    back = None
-    if not tracing() and bool(lead.any()):
-        place = torch.arange(mask.shape[1], device=mask.device)
-        ahead, back = (place + lead[:, None]) % mask.shape[1], (place - lead[:, None]) % mask.shape[1]
-        tensors = [None if tensor is None else tensor.gather(1, ahead) for tensor in tensors]
-    return TokenBatch(*tensors, back=back, autocast=torch.is_autocast_enabled(mask.device.type))
+    batch = TokenBatch(
+        input_ids,
+        inputs_embeds,
+        mask,
+        content,
+        token_type_ids,
+        surface_ids,
+        to_right=None,
+        to_caller=None,
+        autocast=torch.is_autocast_enabled(mask.device.type),
+    )
+    return _pad_right(batch)
+
+
+def _shape(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> torch.Size:
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, and not both.")
+    tensor = input_ids if inputs_embeds is None else inputs_embeds
+    assert tensor is not None
+    name, axes = ("input_ids", "(batch, length)") if inputs_embeds is None else ("inputs_embeds", "(batch, length, size)")
+    if tensor.ndim != axes.count(",") + 1 or 0 in tensor.shape:
+        raise ValueError(
+            f"{name} must be {axes} with at least one of each, got {tuple(tensor.shape)}; "
+            "tokenise a non-empty list of texts with padding=True, return_tensors='pt'."
+        )
+    return tensor.shape[:2]
+
+
+def _pad_right(batch: TokenBatch) -> TokenBatch:
+    """Absolute positions count from the left: padding there would change the encoder's result."""
+    lead = batch.mask.int().argmax(1)
+    # A compiled graph serves both sides, so it always moves.
+    if not tracing() and not bool(lead.any()):
+        return batch
+    length = batch.mask.shape[1]
+    position = torch.arange(length, device=batch.mask.device)
+    ahead, behind = position + lead[:, None], position - lead[:, None]
+    batch.to_right = torch.where(ahead < length, ahead, ahead - length)
+    batch.to_caller = torch.where(behind < 0, behind + length, behind)
+    for name in ("input_ids", "inputs_embeds", "mask", "content", "token_type_ids", "surface_ids"):
+        tensor = getattr(batch, name)
+        setattr(batch, name, None if tensor is None else batch.align(tensor))
+    return batch
 
 
 def _known(surface_ids: Tensor) -> bool:

@@ -237,8 +237,8 @@ def symmetric_kl(log_odds: Tensor, content: Tensor, bounded: bool = False) -> Te
 
 
 @dataclass
-class Rows:
-    """What the losses need of every sentence; the rows of several forward passes can be joined by `Rows.join`.
+class LossRows:
+    """What the losses need of every sentence; the rows of several forward passes can be joined by `LossRows.join`.
 
     content: (batch, length); gates, probs, log_odds: (batch, K, length); anchor: (batch, dim) in the view's space;
     rationale, complement: (batch, K, dim).
@@ -253,9 +253,9 @@ class Rows:
     complement: Tensor
 
     @staticmethod
-    def join(parts: list[Rows]) -> Rows:
-        """Rows of all parts, which must have one length."""
-        return Rows(*(torch.cat(values) for values in zip(*(vars(part).values() for part in parts), strict=True)))
+    def join(parts: list[LossRows]) -> LossRows:
+        """LossRows of all parts, which must have one length."""
+        return LossRows(*(torch.cat(values) for values in zip(*(vars(part).values() for part in parts), strict=True)))
 
 
 def loss_weights(config: HardKumaConfig) -> dict[str, float | list[float]]:
@@ -274,7 +274,9 @@ def loss_weights(config: HardKumaConfig) -> dict[str, float | list[float]]:
     }
 
 
-def objective(rows: Rows, config: HardKumaConfig, multiplier: Tensor, training: bool) -> tuple[Tensor, dict[str, Tensor]]:
+def objective(
+    rows: LossRows, config: HardKumaConfig, multiplier: Tensor, training: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The total, (), and its unweighted terms, () each or (K,) for several selectors.
 
     Args:

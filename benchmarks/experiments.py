@@ -5,7 +5,7 @@
     python benchmarks/experiments.py --table
 
 FOLDER holds wnut17/, wikigold/ and, for rows that train on them, wikitext2/. A row that is done is not run again; its
-model stays in runs/experiments/ROW-SEED. Choices were made on WNUT17 dev; the other columns are there to report.
+model stays in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on which column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CORPORA = {"WNUT17 dev": "wnut17/dev.conll", "WNUT17 test": "wnut17/test.conll",
 REAL = ["wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll"]
 SAMPLE = 800
 
-# The equations as first written, step by step towards the default. `recipe` names a file in recipes/.
+# From close to the equations as first written, step by step towards the default. `recipe` names a file in recipes/.
 PROTOTYPE = {"max_sentences": 1600, "max_steps": 75, "cotraining_epochs": 0}
 CONTRASTIVE = {**PROTOTYPE, "epochs": 4}  # the default recipe passes once over its text, which is less than 75 steps
 LAST = {"model.selector_layer": -1, "model.selector_inputs": ["state", "input"]}

@@ -277,12 +277,65 @@ def test_checkpoint_of_another_model(make_model: Callable, tmp_path: Path) -> No
         HardKumaModel.from_pretrained(tmp_path / "bert")
 
 
-def test_missing_tokenizer(make_model: Callable, tmp_path: Path) -> None:
+def test_missing_tensors_are_told_to_whoever_asks(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    state = {name: value for name, value in model.state_dict().items() if "shapes" not in name}
+    model.save_pretrained(tmp_path / "model", state_dict=state)
+    again, info = HardKumaModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert info["missing_keys"] == {f"gate_head.selectors.0.shapes.{name}" for name in ("weight", "bias")}
+    shapes, hidden = again.gate_head.selectors[0].shapes, again.gate_head.selectors[0].hidden
+    bound = shapes.in_features**-0.5
+    assert all(0.01 < p.abs().max() <= bound for p in shapes.parameters()), "made anew as in a new model"
+    assert shapes.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.2)
+    assert torch.equal(hidden.weight, model.gate_head.selectors[0].hidden.weight), "and nothing else"
+
+
+def test_other_sizes_are_made_anew_only_if_asked(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    config = HardKumaConfig.from_pretrained(tmp_path / "model")
+    config.selector_hidden_size = 16
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        HardKumaModel.from_pretrained(tmp_path / "model", config=config)
+    again = HardKumaModel.from_pretrained(tmp_path / "model", config=config, ignore_mismatched_sizes=True)
+    assert again.gate_head.selectors[0].hidden.weight.shape[0] == 16
+    assert torch.equal(again.get_input_embeddings().weight, model.get_input_embeddings().weight)
+
+
+def test_weights_without_a_folder(make_model: Callable) -> None:
+    model = make_model()
+    again = HardKumaModel.from_pretrained(None, config=model.config, state_dict=model.state_dict()).eval()
+    inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    assert torch.equal(again(**inputs).gate_probs, model(**inputs).gate_probs)
+
+
+def test_attributes_that_others_set_do_not_spoil_a_checkpoint(
+    make_model: Callable, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_model()
+    model.config.use_cache, model.config.pad_token_id, model.config.colour = False, 1, "red"
+    type(logging.getLogger(__name__)).warning_once.cache_clear()
+    model.save_pretrained(tmp_path / "model")
+    assert "'colour' was set on the config but is no field of HardKumaConfig: it is not saved" in caplog.text
+    again = HardKumaModel.from_pretrained(tmp_path / "model").config
+    assert again.pad_token_id == 1 and not hasattr(again, "colour")
+
+
+def test_missing_tokenizer(make_model: Callable, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = make_model()
     model.tokenizer = None
     with pytest.raises(OSError, match=r"no tokenizer: set model.tokenizer, or pass tokenizer="):
-        model.save_pretrained(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
+        _ = model.tokenizer
+    # Trainer and others save like that: what there is, and a word about it, once.
+    type(logging.getLogger(__name__)).warning_once.cache_clear()
+    model.save_pretrained(tmp_path / "bare")
+    model.save_pretrained(tmp_path / "bare")
+    assert caplog.text.count("saved without a tokenizer") == 1 and "pass tokenizer= to save_pretrained" in caplog.text
+    names = {path.name for path in (tmp_path / "bare").iterdir()}
+    assert "model.safetensors" in names and not [name for name in names if "tokenizer" in name]
+    again = HardKumaModel.from_pretrained(tmp_path / "bare").eval()
+    again.tokenizer = make_model().tokenizer
+    assert torch.equal(outputs(again, SENTENCES)["gate_probs"], outputs(make_model(), SENTENCES)["gate_probs"])
     make_model().save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     with pytest.raises(OSError, match=r"no tokenizer in .*tokenizer.save_pretrained"):

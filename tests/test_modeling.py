@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -263,13 +264,27 @@ def test_bounded_complement(make_model: Callable, tokenize: Callable) -> None:
     assert torch.equal(out.losses["rationale"], reference.losses["rationale"])
 
 
-def test_frequency_filter_applies_to_all_three(make_model: Callable, tokenize: Callable) -> None:
-    plain, filtered = make_model(), make_model(frequency_filter="low", frequency_high=0.3)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_frequency_filter_applies_to_all_that_is_compared(
+    normalized: bool, make_model: Callable, tokenize: Callable
+) -> None:
+    plain = make_model(normalize=normalized)
+    filtered = make_model(normalize=normalized, frequency_filter="low", frequency_high=0.3)
     inputs = tokenize(plain, SENTENCES)
-    before, after = plain(**inputs), filtered(**inputs)
-    for name in ("anchor_embedding", "rationale_embedding", "complement_embedding"):
+    before, after = plain(**inputs, return_rows=True), filtered(**inputs, return_rows=True)
+    for name in ("anchor", "rationale", "complement"):
         expected = frequency_filter(getattr(before, name), "low", 0.0, 0.3)
+        expected = normalize(expected) if normalized else expected
         assert torch.allclose(getattr(after, name), expected, atol=1e-5)
+    out = filtered(**inputs, return_loss=True)
+    assert torch.allclose(out.rationale_embedding, after.rationale[:, 0])
+    # What users compare with other tools is the encoder's own embedding, as SentenceTransformer.encode gives it.
+    assert torch.equal(out.anchor_embedding, plain(**inputs).anchor_embedding)
+    assert torch.equal(filtered.encode_tokens(**inputs)["anchor"], out.anchor_embedding)
+    assert torch.equal(out.losses["rationale"], info_nce(after.anchor, after.rationale[:, 0], 0.05))
+    kept = torch.ones(len(SENTENCES), 1, inputs["input_ids"].shape[1])
+    ids = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    assert torch.allclose(filtered.encode_subsets(**ids, kept=kept)[:, 0], out.anchor_embedding, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", ["relaxed", "straight_through", "stretched"])
@@ -422,6 +437,228 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
         with pytest.raises(ValueError, match=rf"selector must be in \[0, {selectors - 1}\], got {selectors}"):
             model(**inputs, selector=selectors)
         assert model.config.id2label == {0: "O", 1: "ENTITY"}
+
+
+# ---- stored states ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"selector_layer": 1}, {"selector_inputs": ["state", "attention"]}, {"selector_layer": 0, "view": "input"}],
+    ids=["last", "inner", "attention", "input"],
+)
+def test_forward_takes_back_what_encode_tokens_gives(
+    config: dict, side: str, make_model: Callable, tokenize: Callable
+) -> None:
+    model = make_model(**config)
+    model.tokenizer.padding_side = side
+    inputs = tokenize(model, SENTENCES)
+    encoded = model.encode_tokens(**inputs)
+    assert ("layer_states" in encoded) == ("selector_layer" in config)
+    assert ("attention" in encoded) == ("selector_inputs" in config)
+    calls = []
+    hook = model.encoder.register_forward_hook(lambda *_: calls.append(1))
+    out = model(**inputs, encoded=encoded)
+    assert not calls, "the encoder does not run"
+    hook.remove()
+    expected = model(**inputs)
+    for name in [*FIELDS, "alpha", "beta", "last_hidden_state"]:
+        assert torch.equal(out[name], expected[name]), name
+    assert torch.equal(encoded["anchor"], expected.anchor_embedding)
+
+
+def test_stored_states_that_do_not_fit(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selector_inputs=["state", "attention"], selector_layer=1)
+    inputs = tokenize(model, SENTENCES)
+    encoded = model.encode_tokens(**inputs)
+    for name in ("states", "layer_states", "attention"):
+        rest = {key: value for key, value in encoded.items() if key != name}
+        with pytest.raises(ValueError, match=f"encoded has no '{name}'; take it from model.encode_tokens"):
+            model(**inputs, encoded=rest)
+    with pytest.raises(ValueError, match=r"encoded 'states' has shape \(2, .* for input_ids \(6, "):
+        model(**inputs, encoded={**encoded, "states": encoded["states"][:2]})
+    with pytest.raises(ValueError, match="encoded holds no hidden_states"):
+        model(**inputs, encoded=encoded, output_hidden_states=True)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_subsets_on_any_padding_side(side: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    inputs = tokenize(model, SENTENCES)
+    kept = content_of(inputs, model).float()[:, None] * (torch.arange(inputs["input_ids"].shape[1]) % 2)
+    expected = model.encode_subsets(inputs["input_ids"], inputs["attention_mask"], kept)
+    model.tokenizer.padding_side = side
+    other = tokenize(model, SENTENCES)
+    lead = other["attention_mask"].argmax(1)
+    moved = torch.stack([row.roll(int(by), -1) for row, by in zip(kept, lead, strict=True)])
+    assert torch.equal(model.encode_subsets(other["input_ids"], other["attention_mask"], moved), expected)
+
+
+# ---- as stock tools call it ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "hardkuma_static"])
+def test_states_and_attentions_of_every_layer(family: str, side: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(family)
+    model.set_attn_implementation("eager")
+    inputs = tokenize(model, SENTENCES)
+    expected = model.encoder(
+        **{name: inputs[name] for name in ("input_ids", "attention_mask")},
+        output_hidden_states=True,
+        output_attentions=True,
+    )
+    model.tokenizer.padding_side = side
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs, output_hidden_states=True, output_attentions=True)
+    if family != "clip_text_model":  # which ends with a norm
+        assert torch.equal(out.hidden_states[-1], out.last_hidden_state)
+    assert len(out.hidden_states) == 3 and len(out.attentions) == 2
+    length, mask = inputs["input_ids"].shape[1], inputs["attention_mask"].bool()
+    for row in range(len(SENTENCES)):
+        number = int(mask[row].sum())
+        for got, wanted in zip(out.hidden_states, expected.hidden_states, strict=True):
+            assert torch.allclose(got[row][mask[row]], wanted[row, :number], atol=1e-5)
+        for got, wanted in zip(out.attentions, expected.attentions, strict=True):
+            assert got.shape[-2:] == (length, length)
+            assert torch.allclose(got[row][:, mask[row]][:, :, mask[row]], wanted[row, :, :number, :number], atol=1e-5)
+    assert model(**inputs).hidden_states is None and model(**inputs).attentions is None
+    model.config.output_hidden_states = True
+    assert len(model(**inputs).hidden_states) == 3
+
+
+def test_attentions_beside_the_tap(make_model: Callable, tokenize: Callable) -> None:
+    """A selector that reads attention runs our kernel, which gives all weights when asked, whatever was set before."""
+    plain, tapped = make_model(), make_model(selector_inputs=["state", "attention"])
+    plain.set_attn_implementation("eager")
+    inputs = tokenize(plain, SENTENCES)
+    expected = plain(**inputs, output_attentions=True).attentions
+    before = tapped(**inputs)
+    for implementation in ("sdpa", "eager"):
+        tapped.set_attn_implementation(implementation)
+        out = tapped(**inputs, output_attentions=True)
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(out.attentions, expected, strict=True))
+        assert torch.equal(out.gate_probs, before.gate_probs), "the kernel is the same, every time"
+
+
+def test_the_encoder_cut_at_a_layer_follows_the_attention_function(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selector_layer=1)
+    inputs = tokenize(model, SENTENCES)
+    for implementation in ("sdpa", "eager", "sdpa"):
+        model.set_attn_implementation(implementation)
+        assert model.encoder.config._attn_implementation == implementation
+        assert torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs), implementation
+        assert model._lower is not None and model._lower[1] is not None, "it is cut"
+
+
+def test_gradients_with_respect_to_states_of_a_frozen_encoder(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model()
+    out = model(**tokenize(model, SENTENCES), output_hidden_states=True)
+    out.hidden_states[1].retain_grad()
+    out.gate_probs.sum().backward()
+    assert out.hidden_states[1].grad.abs().sum() > 0
+    assert all(p.grad is None for p in model.encoder.parameters())
+    assert not model(**tokenize(model, SENTENCES)).last_hidden_state.requires_grad, "only where they are asked for"
+    with torch.no_grad():
+        assert not model(**tokenize(model, SENTENCES), output_hidden_states=True).hidden_states[1].requires_grad
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "clip_text_model"])
+def test_embeddings_instead_of_ids(family: str, view: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(family, view=view, selector_inputs=["state", "input"])
+    inputs = tokenize(model, SENTENCES)
+    expected = model(**inputs)
+    ids = inputs.pop("input_ids")
+    special = torch.isin(ids, torch.tensor(model.config.special_token_ids)).long()
+    embeds = model.get_input_embeddings()(ids).detach().requires_grad_()
+    out = model(inputs_embeds=embeds, special_tokens_mask=special, **inputs)
+    for name in FIELDS:
+        assert torch.allclose(out[name], expected[name], atol=1e-5), name
+    out.gate_probs.sum().backward()
+    assert embeds.grad.abs().sum() > 0
+    content = model(inputs_embeds=embeds, **inputs).gate_probs > 0
+    assert torch.equal(content, inputs["attention_mask"].bool()), "without ids every token may be content"
+
+
+def test_embeddings_that_cannot_be_used(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model("clip_text_model")
+    inputs = tokenize(model, SENTENCES)
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    with pytest.raises(ValueError, match="CLIPTextModel takes no inputs_embeds; pass input_ids"):
+        model(inputs_embeds=embeds)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds, and not both"):
+        model(inputs["input_ids"], inputs_embeds=embeds)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model(attention_mask=inputs["attention_mask"])
+    with pytest.raises(ValueError, match=r"inputs_embeds must be \(batch, length, size\).*got \(6, "):
+        model(inputs_embeds=embeds[..., 0])
+
+
+def test_classifier_with_labels(make_model: Callable, tokenize: Callable) -> None:
+    base = make_model()
+    model = HardKumaForTokenClassification(base.config).eval()
+    model.load_state_dict(base.state_dict())  # what it saves is the base model's
+    inputs = tokenize(base, SENTENCES)
+    content = content_of(inputs, base)
+    labels = torch.where(content, inputs["input_ids"] % 2, -100)
+    out, probs = model(**inputs, labels=labels), base(**inputs).gate_probs
+    terms = []
+    for row, column in content.nonzero().tolist():
+        p = probs[row, column]
+        terms.append(-(p.log() if labels[row, column] == 1 else (1 - p).log()))
+    assert torch.allclose(out.loss, torch.stack(terms).mean(), atol=1e-5)
+    out.loss.backward()
+    assert all(p.grad is not None for p in model.hardkuma.gate_head.parameters())
+    loss, logits = model(**inputs, labels=labels, return_dict=False)
+    assert torch.equal(loss, out.loss) and torch.equal(logits, out.logits)
+    assert model(**inputs).loss is None
+    assert torch.equal(model(**inputs, return_loss=True).loss, base(**inputs, return_loss=True).loss)
+    with pytest.raises(TypeError, match="'lables'"):
+        model(**inputs, lables=labels)
+
+
+def test_what_is_trained_is_what_requires_gradients(make_model: Callable, tokenize: Callable) -> None:
+    """`freeze_encoder` says how a model begins; adapters and users thaw what they like."""
+    model = make_model().train()
+    inputs = tokenize(model, SENTENCES)
+    layer = model.encoder.encoder.layer[1]
+    layer.requires_grad_(True)
+    assert not model.encoder.training
+    model(**inputs, return_loss=True).loss.backward()
+    assert model.encoder.training and layer.output.dense.weight.grad.abs().sum() > 0
+    assert model.encoder.encoder.layer[0].output.dense.weight.grad is None
+    model.encoder.eval()  # no dropout, on purpose
+    model(**inputs)
+    assert not model.encoder.training, "a decision of the user's stands"
+    model.encoder.requires_grad_(False)
+    model.train()
+    assert not model.encoder.training
+
+
+@pytest.mark.parametrize("family", ["bert", "qwen3", "hardkuma_static"])
+def test_more_tokens(family: str, make_model: Callable, tokenize: Callable, tmp_path: Path) -> None:
+    """A longer vocabulary changes nothing for the old one: states, gates, and what the input view subtracts."""
+    model = make_model(family, view="input", **({} if family == "hardkuma_static" else {"selector_layer": 1}))
+    inputs = tokenize(model, SENTENCES)
+    before, probs, size = model(**inputs), model.gate_probabilities(**inputs), model.config.vocab_size
+    model.resize_token_embeddings(size + 5)
+    assert model.config.vocab_size == model.encoder.config.vocab_size == model.config.encoder_config.vocab_size == size + 5
+    assert model.get_input_embeddings().weight.shape[0] == size + 5
+    for name in FIELDS:
+        assert torch.equal(model(**inputs)[name], before[name]), name
+    assert torch.equal(model.gate_probabilities(**inputs), probs)
+    new = {"input_ids": torch.full((1, 4), size + 4)}
+    assert torch.equal(model.gate_probabilities(**new), model(**new).gate_probs), "the cut encoder has the new tokens too"
+    model.save_pretrained(tmp_path / "model")
+    again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    assert torch.equal(again(**new).gate_probs, model(**new).gate_probs)
+
+
+def test_config_and_encoder_share_one_config(minilm: HardKumaModel, make_model: Callable) -> None:
+    for model in (minilm, make_model(), make_model("hardkuma_static")):
+        assert model.config.encoder_config is model.encoder.config
 
 
 # ---- bad input ----------------------------------------------------------------------------------------------------------

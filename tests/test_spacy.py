@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 spacy = pytest.importorskip("spacy", reason="pip install hardkuma[spacy]")
 
-from hardkuma import HardKumaModel, gate_records, spacy_component  # noqa: E402 - the skip comes first
+from hardkuma import HardKumaModel, gate_records  # noqa: E402 - the skip comes first
 from hardkuma.spacy_component import HardKumaComponent  # noqa: E402
 from tests.conftest import SENTENCES  # noqa: E402
 
@@ -102,10 +101,6 @@ def test_the_released_model_is_the_default() -> None:
     nlp.add_pipe("hardkuma", config={"rate": 0.4})
     doc = nlp("Marie Curie moved to Paris.")
     assert sum(token._.rationale for token in doc) == 2 and doc[5]._.gate == 0.0
-
-
-def test_docstring_example() -> None:
-    assert doctest.testmod(spacy_component).failed == 0 < doctest.testmod(spacy_component).attempted
 
 
 def test_bad_settings(folder: Path) -> None:

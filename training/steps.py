@@ -19,7 +19,7 @@ from torch import Tensor
 from ..configuration_hardkuma import HardKumaConfig
 from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
 from ..inputs_hardkuma import content_mask, to_device
-from ..losses_hardkuma import Rows
+from ..losses_hardkuma import LossRows
 from .recipe import Recipe
 from .store import StateStore
 
@@ -107,16 +107,17 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     config = accelerator.unwrap_model(model).config
     content = content_mask(config, batch["input_ids"], batch["attention_mask"], None)
-    rate = selection_rate(probs.detach().reshape(len(content), -1, content.shape[1]), content)
+    rate = local_rate(probs.detach().reshape(len(content), -1, content.shape[1]), content)
     return loss.detach(), {name: value.detach() for name, value in losses.items()}, rate
 
 
-def selection_rate(probs: Tensor, content: Tensor) -> Tensor:
-    """Mean selection probability of content tokens, also of those where it is 0; 0 without any.
+def local_rate(probs: Tensor, content: Tensor) -> Tensor:
+    """Mean selection probability of this process's content tokens, also of those where it is 0; 0 without any.
 
+    `losses_hardkuma.selection_rate` asks all processes, a message that a log entry can do without.
     probs: (batch, K, length); content: (batch, length).
 
-    >>> selection_rate(torch.tensor([[[0.5, 0.0, 0.0]]]), torch.tensor([[True, True, False]]))
+    >>> local_rate(torch.tensor([[[0.5, 0.0, 0.0]]]), torch.tensor([[True, True, False]]))
     tensor(0.2500)
     """
     inside = probs[content[:, None].expand_as(probs)]
@@ -135,9 +136,9 @@ def _in_parts(
     parts = [_part(batch, start, size) for start in range(0, len(batch["input_ids"]), size)]
     state = torch.get_rng_state()  # dropout must fall alike in both runs
     with torch.no_grad():
-        rows = Rows.join([model(**part, return_rows=True) for part in parts])
+        rows = LossRows.join([model(**part, return_rows=True) for part in parts])
     leaves = [value.detach().requires_grad_() for value in _differentiable(rows)]
-    loss, losses = base.losses_of(Rows(rows.content, *leaves))
+    loss, losses = base.losses_of(LossRows(rows.content, *leaves))
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
     torch.set_rng_state(state)
     for number, part in enumerate(parts):
@@ -155,7 +156,7 @@ def _in_parts(
     return loss, losses, rows.probs
 
 
-def _differentiable(rows: Rows) -> list[Tensor]:
+def _differentiable(rows: LossRows) -> list[Tensor]:
     return [rows.gates, rows.probs, rows.log_odds, rows.anchor, rows.rationale, rows.complement]
 
 

@@ -246,18 +246,16 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
                 files["attention"] = _writable(folder / "attention", np.float32, (tokens, 2))
         for first in range(0, len(chunk), BATCH):
             rows = chunk[first : first + BATCH]
-            out, features = model.encode_tokens(**to_device(reader.tokens(rows), model.device))
+            out = model.encode_tokens(**to_device(reader.tokens(rows), model.device))
             embeddings = out["anchor"].float().cpu().numpy()
             dim = embeddings.shape[1]
             if anchors is None:
                 anchors = _writable(folder / "anchors", np.float32, (len(reader), dim))
             anchors[rows] = embeddings
             if cache_type is not None:
-                encoded = {"states": _as_bits(out["states"], cache_type)}
-                if "layer_states" in files:
-                    encoded["layer_states"] = _as_bits(features["state"], cache_type)
+                encoded = {kind: _as_bits(out[kind], cache_type) for kind in _kinds_of_states(model)}
                 if "attention" in files:
-                    encoded["attention"] = features["attention"].float().cpu().numpy()
+                    encoded["attention"] = out["attention"].float().cpu().numpy()
                 for row, number in enumerate(rows):
                     begin, end = offsets[number], offsets[number + 1]
                     for kind, file in files.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import doctest
 import json
 import os
 import re
@@ -321,12 +320,6 @@ def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
     assert not re.search(r"fonts\.g(oogleapis|static)\.com|cdnjs|<script[^>]+src=[\"']https?:", page)
     options = launch_options()
     assert options["share"] is False
-
-
-def test_docstring_examples() -> None:
-    import hardkuma.demo.page
-
-    assert doctest.testmod(hardkuma.demo.page).failed == 0
 
 
 def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:

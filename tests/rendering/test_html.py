@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from html.parser import HTMLParser
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hardkuma.rendering.html
 from hardkuma.rendering import page_foot, page_head, render_page, render_record
 
 ATTACK = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> &amp; </figure>"
@@ -52,10 +50,6 @@ def make_record(text: str, rate: float = 0.5) -> dict:
         start, end = chosen[0]["start"], chosen[-1]["end"]
         spans = [{"text": text[start:end], "start": start, "end": end, "probability": 0.75}]
     return {"text": text, "words": words, "spans": spans, "rate": rate, "windows": 1}
-
-
-def test_docstring_examples() -> None:
-    assert doctest.testmod(hardkuma.rendering.html).failed == 0
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("<>&\"'\n/"), max_size=60))

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from hardkuma.training.recipe import Recipe
-from hardkuma.training.steps import learning_rate, local_batch, selection_rate, train_step
+from hardkuma.training.steps import learning_rate, local_batch, local_rate, train_step
 from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES
 
@@ -85,4 +85,4 @@ def test_the_rate_counts_tokens_whose_probability_is_zero(
     optimizer = torch.optim.SGD(model.gate_head.parameters(), lr=0.0)
     rate = train_step(model.train(), optimizer, batch, recipe, accelerator)[2]
     assert float(rate) == pytest.approx(expected, rel=1e-5)
-    assert float(selection_rate(torch.zeros(2, 1, 3), torch.zeros(2, 3, dtype=torch.bool))) == 0.0
+    assert float(local_rate(torch.zeros(2, 1, 3), torch.zeros(2, 3, dtype=torch.bool))) == 0.0
