@@ -49,9 +49,9 @@ def conll(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Real corpora beside the repository, or where HARDKUMA_TEST_DATA says."""
+    """Real corpora beside the repository, or where HARDKUMA_DATA says."""
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("HARDKUMA_TEST_DATA", beside))
+    folder = Path(os.environ.get("HARDKUMA_DATA", beside))
     if not folder.is_dir():
         pytest.skip("the folder of real corpora (../shared/data) is absent")
     return folder
