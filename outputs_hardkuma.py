@@ -41,7 +41,7 @@ class HardKumaOutput(ModelOutput):
 
 
 class EncodedTokens(TypedDict, total=False):
-    """One encoder pass over a batch, to be stored: `HardKumaModel.encode_tokens` gives it, `forward` takes it as `encoded`."""
+    """One encoder pass over a batch, to be stored: `encode_tokens` gives it, and `forward` takes it as `encoded`."""
 
     states: Tensor  # (batch, length, hidden) the last states
     layer_states: Tensor  # (batch, length, hidden) those of the selector's layer, where it is not the last

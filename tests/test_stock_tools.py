@@ -1,4 +1,4 @@
-"""Stock tools on our classes: Trainer, PEFT, accelerate's device maps, torch.compile and torch.export, dtypes, pipelines."""
+"""Stock tools on our classes: Trainer, PEFT, device maps, torch.compile and torch.export, dtypes, pipelines."""
 
 from __future__ import annotations
 
