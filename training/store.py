@@ -145,7 +145,8 @@ class StoredBatch:
 def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
     """What a store depends on; a store with another key is built again."""
     config = model.config
-    parts = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length, config.pooling_mode, config.projections]
+    parts: list[Any] = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length]
+    parts += [config.pooling_mode, config.projections]
     parts += ["attention" in config.selector_inputs, config.attention_layers, config.frequency_filter]
     parts += [config.frequency_low, config.frequency_high, config.normalize, config.selector_layer]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
