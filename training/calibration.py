@@ -26,6 +26,15 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, ra
 
     Args:
         rows: numbers of the sentences to measure on; a random thousand of them is used.
+
+    >>> import tempfile
+    >>> from hardkuma.training.store import build_store
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
+    ...     added = calibrate_rate(model, store, np.arange(2), 0.3)
+    ...     [round(rate, 2) for rate in mean_rate(model, store, np.arange(2)).tolist()]
+    [0.3]
     """
     model.eval()
     if len(rows) > SENTENCES:

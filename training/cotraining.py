@@ -63,6 +63,14 @@ def cotrain(
         rows: numbers of the sentences to learn from.
         epochs: passes over them.
         weight, certainty: of meaning and of form in the target's logit; see above.
+
+    >>> import tempfile
+    >>> from hardkuma.training.store import build_store
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
+    ...     cotrain(model, store, np.arange(2), progress=False)
+    co-training is left out: the gates favour no form of words in this text (has it no capital letters?).
     """
     model.eval()
     sentences, log_odds = _read_views(model, store, rows)

@@ -41,6 +41,15 @@ def selection_quality(
     Args:
         rows: numbers of held-out sentences in the store.
         rate: fraction of content tokens to select, at least one.
+
+    >>> import tempfile
+    >>> from hardkuma.training.store import build_store
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
+    ...     quality = selection_quality(model, store, np.arange(2), 0.5)
+    >>> 0 < quality.rate < 1 and quality.score == quality.sufficiency - quality.remainder
+    True
     """
     training = model.training
     model.eval()

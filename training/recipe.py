@@ -129,8 +129,8 @@ def recipe_keys() -> tuple[Setting, ...]:
 def find_recipe(name: str | Path) -> Path:
     """The file of a recipe: a path, or the name of one that comes along, as `dual`, `dual.yaml` or `recipes/dual.yaml`.
 
-    >>> find_recipe("dual") == find_recipe("recipes/dual.yaml") == RECIPES / "dual.yaml"
-    True
+    >>> find_recipe("dual").name, find_recipe("recipes/dual.yaml").name
+    ('dual.yaml', 'dual.yaml')
     """
     path = Path(name)
     if path.is_file():

@@ -145,14 +145,19 @@ class StoredBatch:
 def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
     """What a store depends on; a store with another key is built again."""
     config = model.config
-    parts = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length, config.pooling_mode, config.projections]
+    parts: list[Any] = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length]
+    parts += [config.pooling_mode, config.projections]
     parts += ["attention" in config.selector_inputs, config.attention_layers, config.frequency_filter]
     parts += [config.frequency_low, config.frequency_high, config.normalize, config.selector_layer]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def texts_digest(texts: Sequence[str]) -> str:
-    """SHA-256 over the texts, in order."""
+    """SHA-256 over the texts, in order.
+
+    >>> texts_digest(["ab", "c"]) == texts_digest(["a", "bc"])
+    False
+    """
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text.encode() + b"\0")
@@ -173,6 +178,14 @@ def build_store(
         model: in eval mode, on the device that is to encode.
         cache_type: element type of the stored states; None stores sentence embeddings alone.
         log: told when the disk is too small for the states, which are then left out.
+
+    >>> import tempfile
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = build_store(model, ["Rain.", "Marie Curie moved."], folder, "float16", progress=False)
+    ...     batch = store.read(usable_rows(store, model), model)
+    >>> batch.content.sum(-1).tolist(), tuple(batch.inputs["encoded"]["states"].shape)
+    ([2, 5], (2, 7, 384))
     """
     folder = Path(folder)
     key = store_key(model, texts_digest(texts), cache_type)

@@ -34,18 +34,18 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """400 made-up sentences, one a line."""
+    """172 made-up sentences, one a line. Of 160 or more 32 are held out, and batches of 16 make 8 steps an epoch."""
     draw = random.Random(0)
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choices(WORDS[:70], k=draw.randint(5, 14))) for _ in range(400)) + "\n")
+    path.write_text("\n".join(" ".join(draw.choices(WORDS[:70], k=draw.randint(5, 14))) for _ in range(172)) + "\n")
     return path
 
 
-@pytest.fixture
-def arguments(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..., list[str]]:
-    """arguments(name, key=value): the command line of a quick run into tmp_path/name; `model__x` is `--model.x`."""
+@pytest.fixture(scope="session")
+def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
+    """quick_run(folder, recipe, key=value): the command line of a run of two epochs; `model__x` is `--model.x`."""
 
-    def make(output: str = "run", recipe: str | None = None, **overrides: object) -> list[str]:
+    def make(folder: Path, recipe: str | None = None, **overrides: object) -> list[str]:
         values = {
             "encoder": encoder_folder,
             "data": f"[{corpus}]",
@@ -56,7 +56,7 @@ def arguments(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..
             "checkpoint_every": 5,
             "log_every": 1,
             "epochs": 2,
-            "output": tmp_path / output,
+            "output": folder,
             "model__selector_layer": 1,  # the tiny encoder has two
             "max_steps": "null",
             **overrides,
@@ -65,5 +65,15 @@ def arguments(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..
         for key, value in values.items():
             words += [f"--{key.replace('model__', 'model.')}", str(value)]
         return words
+
+    return make
+
+
+@pytest.fixture
+def arguments(quick_run: Callable[..., list[str]], tmp_path: Path) -> Callable[..., list[str]]:
+    """arguments(name, key=value): `quick_run` into tmp_path/name."""
+
+    def make(output: str = "run", recipe: str | None = None, **overrides: object) -> list[str]:
+        return quick_run(tmp_path / output, recipe, **overrides)
 
     return make

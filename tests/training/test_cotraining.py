@@ -15,6 +15,7 @@ from hardkuma.training.calibration import calibrate_rate, mean_rate
 from hardkuma.training.cotraining import cotrain
 from hardkuma.training.store import StateStore, build_store
 
+ROWS = np.arange(64)  # enough where the rate of these very sentences is meant
 NAMES = SURFACE_CLASSES.index("initial_inside")
 
 
@@ -71,11 +72,11 @@ def test_holds_the_rate(store: StateStore, rate: float) -> None:
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
 def test_calibration_sets_the_rate_of_any_gates(store: StateStore, rate: float) -> None:
     model = fresh_model(num_selectors=2)
-    apart = mean_rate(model, store, np.arange(400))
+    apart = mean_rate(model, store, ROWS)
     before = model.gate_head.selectors[0].shapes.weight.clone()
-    moved = calibrate_rate(model, store, np.arange(400), rate)
+    moved = calibrate_rate(model, store, ROWS, rate)
     assert len(moved) == 2 and (apart - rate).abs().max() > 0.01
-    assert mean_rate(model, store, np.arange(400)).tolist() == pytest.approx([rate, rate], rel=0.02)
+    assert mean_rate(model, store, ROWS).tolist() == pytest.approx([rate, rate], rel=0.02)
     assert torch.equal(before, model.gate_head.selectors[0].shapes.weight)  # nothing but one bias moves
 
 
