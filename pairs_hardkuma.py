@@ -117,7 +117,7 @@ class _Side:
 
     def __init__(self, model: Any, text: str, words: Sequence[Span]):
         readable = encodable(text)
-        encoded = model.tokenizer(readable, truncation=True, max_length=_max_length(model), return_offsets_mapping=True)
+        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
         whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
         self.text = text
@@ -135,14 +135,10 @@ class _Side:
         return [self.text, *(self.without([i]) for i in range(len(self.words)))]
 
 
-def _max_length(model: Any) -> int:
-    return model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
-
-
 def _embed(model: Any, texts: Sequence[str], batch_size: int) -> Tensor:
     """Unit vectors of the encoder's own sentence embeddings, (texts, dim); zeros where there is nothing to embed."""
     readable = [encodable(text) for text in texts]
-    encoded = model.tokenizer(readable, truncation=True, max_length=_max_length(model))["input_ids"]
+    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
     order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
     vectors: list[Tensor | None] = [None] * len(texts)
     for first in range(0, len(order), batch_size):

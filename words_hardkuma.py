@@ -273,7 +273,7 @@ class _Chunk:
 
     def run(self, batch_size: int, selector: int) -> list[ScoredText]:
         tokenizer = self.model.tokenizer
-        length = self.model.config.max_seq_length or min(tokenizer.model_max_length, 512)
+        length = self.model.max_length
         encoded = tokenizer(
             [encodable(text) for text in self.texts],
             truncation=True,

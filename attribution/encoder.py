@@ -27,7 +27,7 @@ from ..encoders_hardkuma import (
 )
 from ..inputs_hardkuma import attendable
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import finish, normalize, pool
+from ..pooling_hardkuma import normalize, pool, sentence_embedding
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
@@ -126,7 +126,7 @@ class SentenceEncoder:
             model.encoder,
             model.tokenizer,
             pooling_modes=config.pooling_modes,
-            finish=partial(finish, model),
+            finish=partial(sentence_embedding, model),
             special_ids=config.special_token_ids,
             max_length=_max_length(config.max_seq_length, model.tokenizer, config.encoder_config),
             model=model.eval(),

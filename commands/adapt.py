@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
                 counted += 1
                 yield text
 
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    length = model.max_length
     after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "

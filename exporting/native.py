@@ -140,7 +140,7 @@ def _collect(
     """Of all content tokens: what the head sees (n, hidden), the gates by name (n,), the stock probabilities (n,)."""
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    length = model.max_length
     with_surface = bool(model.gate_head.surface_log_odds.any())
     features: list[Tensor] = []
     probabilities: list[Tensor] = []

@@ -119,8 +119,7 @@ def export_onnx(
 
 
 def _feeds(model: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
-    batches = token_batches(model.tokenizer, texts, length, shapes=True)
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True)
     return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
 
 

@@ -105,7 +105,14 @@ class StateStore:
 def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
     """What a store depends on; a store with another key is built again."""
     config = model.config
-    parts = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length, config.pooling_mode, config.projections]
+    parts: list[Any] = [
+        config.encoder_fingerprint,
+        digest,
+        cache_type,
+        config.max_seq_length,
+        config.pooling_mode,
+        config.projections,
+    ]
     parts += ["attention" in config.selector_inputs, config.attention_layers, config.frequency_filter]
     parts += [config.frequency_low, config.frequency_high, config.normalize, config.selector_layer]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -214,7 +221,8 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
                 anchors = _writable(folder / "anchors", np.float32, (len(offsets) - 1, embedding.shape[1]))
             anchors[some] = embedding
             if states:
-                stored = {kind: _as_bits(out[kind], cache_type) for kind in kinds}
+                tensors = {"states": out["states"], "layer_states": out.get("layer_states", out["states"])}
+                stored = {kind: _as_bits(tensors[kind], cache_type) for kind in kinds}
                 for row, number in enumerate(some):
                     begin, end = offsets[number], offsets[number + 1]
                     for kind in kinds:
