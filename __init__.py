@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
+    from .common.models import load_released as load_released
+    from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
+    from .gates_hardkuma import Kumaraswamy as Kumaraswamy
+    from .gates_hardkuma import StretchedKumaraswamy as StretchedKumaraswamy
+    from .modeling_hardkuma import HardKumaForTokenClassification as HardKumaForTokenClassification
+    from .modeling_hardkuma import HardKumaModel as HardKumaModel
+    from .outputs_hardkuma import HardKumaOutput as HardKumaOutput
+    from .pairs_hardkuma import explain_pair as explain_pair
+    from .pipeline_hardkuma import TokenGatesPipeline as TokenGatesPipeline
+    from .surface_hardkuma import surface_batch as surface_batch
+    from .surface_hardkuma import surface_ids as surface_ids
+    from .words_hardkuma import ScoredText as ScoredText
+    from .words_hardkuma import gate_records as gate_records
+    from .words_hardkuma import score_texts as score_texts
 
 __version__ = "0.1.0"
 
@@ -13,7 +29,7 @@ _EXPORTS = {
     "HardKumaConfig": "configuration_hardkuma",
     "HardKumaModel": "modeling_hardkuma",
     "HardKumaForTokenClassification": "modeling_hardkuma",
-    "HardKumaOutput": "modeling_hardkuma",
+    "HardKumaOutput": "outputs_hardkuma",
     "Kumaraswamy": "gates_hardkuma",
     "StretchedKumaraswamy": "gates_hardkuma",
     "ScoredText": "words_hardkuma",

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -68,12 +68,14 @@ class StaticEncoder(PreTrainedModel):
     base_model_prefix = "static"
     _supports_sdpa = True  # there is no attention to support
 
+    embedding: nn.Module
+
     def __init__(self, config: StaticEncoderConfig):
         super().__init__(config)
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
+    def get_input_embeddings(self) -> nn.Module:
         return self.embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -88,7 +90,8 @@ class StaticEncoder(PreTrainedModel):
     ) -> BaseModelOutput:
         """input_ids: (batch, length) -> last_hidden_state: (batch, length, hidden)."""
         states = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
-        return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
+        # transformers says FloatTensor, which no operation is said to return
+        return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))  # type: ignore[arg-type]
 
 
 class FullPrecisionLinear(nn.Linear):
@@ -133,7 +136,8 @@ def build_encoder(config: PreTrainedConfig | None) -> PreTrainedModel:
     if config is None:
         raise ValueError("encoder_config is missing; start from an encoder with HardKumaModel.from_encoder(path).")
     if config.model_type == StaticEncoderConfig.model_type:
-        return StaticEncoder(config)
+        # By name, not by class: config and model of a checkpoint's code may come from two copies of a module.
+        return StaticEncoder(cast(StaticEncoderConfig, config))
     if config.model_type in ("t5", "mt5", "umt5"):
         # AutoModel would add the decoder; the encoder-only class has the same weights without it.
         encoder = T5EncoderModel._from_config(config)
@@ -145,20 +149,16 @@ def build_encoder(config: PreTrainedConfig | None) -> PreTrainedModel:
 def drop_unused(encoder: PreTrainedModel) -> PreTrainedModel:
     """Remove a pooler: it takes no part in the loss, and data-parallel training refuses parameters without gradient."""
     if isinstance(getattr(encoder, "pooler", None), nn.Module):
-        encoder.pooler = None
+        encoder.pooler = None  # type: ignore[assignment] # a module may be None, torch only says otherwise
     return encoder
 
 
-def embedding_size(encoder: PreTrainedModel) -> int:
-    """Size of the encoder's input embeddings, which some families project to their hidden size.
+def embedding_table(encoder: PreTrainedModel) -> Tensor:
+    """The encoder's input embeddings, (vocabulary, size); some families project them to their hidden size.
 
-    >>> embedding_size(StaticEncoder(StaticEncoderConfig(vocab_size=10, hidden_size=4)))
-    4
+    >>> embedding_table(StaticEncoder(StaticEncoderConfig(vocab_size=10, hidden_size=4))).shape
+    torch.Size([10, 4])
     """
-    return _embeddings(encoder).shape[1]
-
-
-def _embeddings(encoder: PreTrainedModel) -> Tensor:
     weight = encoder.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     return weight
@@ -225,17 +225,21 @@ class _Folder:
 
     def file(self, name: str, required: bool = False) -> str | None:
         try:
-            found = cached_file(self.root, name, _raise_exceptions_for_missing_entries=required, **self.hub)
+            return cached_file(self.root, name, _raise_exceptions_for_missing_entries=required, **self.hub)
         except OSError as error:
             raise OSError(unavailable(self.root)) from error
-        return found
+
+    def weights(self, name: str) -> dict[str, Tensor]:
+        path = self.file(name, required=True)
+        assert path is not None, "a required file is there or an error"
+        return load_state_dict(path)
 
     def json(self, name: str) -> Any:
-        found = self.file(name)
-        if found is None:
+        path = self.file(name)
+        if path is None:
             return None
         try:
-            return json.loads(Path(found).read_text(encoding="utf-8"))
+            return json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{name} of {self.root} is not valid JSON ({error}); download the encoder again.") from error
 
@@ -382,7 +386,7 @@ def _load_transformer(folder: _Folder, path: str, dtype: Any) -> EncoderParts:
 
 def _load_static(folder: _Folder, path: str) -> EncoderParts:
     """sentence-transformers' StaticEmbedding: the mean of one vector per token, no special tokens."""
-    weights = load_state_dict(folder.file(_join(path, "model.safetensors"), required=True))
+    weights = folder.weights(_join(path, "model.safetensors"))
     table = weights["embedding.weight"].float()
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=folder.file(_join(path, "tokenizer.json"), required=True))
     tokenizer.backend_tokenizer.post_processor = None  # StaticEmbedding adds no special tokens
@@ -421,7 +425,7 @@ def _add_dense(parts: EncoderParts, folder: _Folder, path: str) -> None:
     activation = str(config.get("activation_function", "torch.nn.Tanh")).rsplit(".", 1)[-1].lower()
     if activation not in ACTIVATIONS or config.get("use_residual"):
         raise ValueError(f"Dense layer {path!r} of {folder.root} is not supported: {config}.")
-    weights = load_state_dict(folder.file(_join(path, "model.safetensors"), required=True))
+    weights = folder.weights(_join(path, "model.safetensors"))
     weights = {name.removeprefix("linear."): tensor.float() for name, tensor in weights.items()}
     out_features, in_features = weights["weight"].shape
     spec = {"in_features": in_features, "out_features": out_features, "bias": "bias" in weights, "activation": activation}

@@ -109,11 +109,11 @@ def write_code(folder: Path, source: str | None = None) -> None:
             itself does not import (pipeline, handler) are still there.
     """
     for name in TRAVELLING_FILES:
-        found = _find(name, source)
-        if found is None:
+        path = _find(name, source)
+        if path is None:
             logger.warning("no %s found beside the code or in %s: the checkpoint goes without it.", name, source)
         else:
-            shutil.copyfile(found, folder / name)
+            shutil.copyfile(path, folder / name)
 
 
 def _find(name: str, source: str | None, beside_code: bool = True) -> Path | None:
@@ -122,13 +122,13 @@ def _find(name: str, source: str | None, beside_code: bool = True) -> Path | Non
         return HERE / name
     if not source:
         return None
-    found = cached_file(
+    path = cached_file(
         source,
         name,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if found is None else Path(found)
+    return None if path is None else Path(path)
 
 
 def write_sentence_transformers(folder: Path) -> None:
@@ -163,11 +163,11 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
         values: further fields of the template by name ("name", "training", "plots", "evaluation", "examples"). Those
             that hold for the weights are kept in card.json; None takes them from there, for a model saved again.
     """
-    found = _find(CARD_TEMPLATE, source)
-    if found is None:
+    path = _find(CARD_TEMPLATE, source)
+    if path is None:
         logger.warning("no %s found beside the code or in %s: the checkpoint gets no card.", CARD_TEMPLATE, source)
         return
-    template = found.read_text(encoding="utf-8")
+    template = path.read_text(encoding="utf-8")
     if values is None:
         values = _known_values(source)
     kept = {name: values[name] for name in CARD_KEPT if name in values}
@@ -179,11 +179,11 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
 
 def _known_values(source: str | None) -> dict[str, str]:
     """The fields that came with the checkpoint; text and nothing else is taken from it."""
-    found = _find(CARD_VALUES, source, beside_code=False)
-    if found is None:
+    path = _find(CARD_VALUES, source, beside_code=False)
+    if path is None:
         return {}
     try:
-        values = json.loads(found.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
         return {name: values[name] for name in CARD_KEPT if isinstance(values.get(name), str)}
     except (ValueError, AttributeError):
         logger.warning("%s in %s is not a JSON object: its card's fields are left out.", CARD_VALUES, source)
@@ -223,8 +223,8 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
 
 def _settings_table(config: HardKumaConfig) -> str:
     defaults = HardKumaConfig().to_dict()
-    hidden = ("encoder_config", "special_token_ids", "auto_map", "encoder_fingerprint", "transformers_version")
-    hidden += ("id2label", "label2id", "architectures", "dtype", "model_type", "encoder_name_or_path", "projections")
+    hidden = {"encoder_config", "special_token_ids", "auto_map", "encoder_fingerprint", "transformers_version"}
+    hidden |= {"id2label", "label2id", "architectures", "dtype", "model_type", "encoder_name_or_path", "projections"}
     rows = [
         f"| `{name}` | `{value}` |"
         for name, value in config.to_dict().items()

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints
 
+from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import FullPrecisionLinear
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
-if TYPE_CHECKING:
-    from .configuration_hardkuma import HardKumaConfig
+Shape = torch.Size | list[int] | tuple[int, ...]
+TensorOrFloat = TypeVar("TensorOrFloat", Tensor, float)
 
 EULER_GAMMA = 0.5772156649015329
 LN2 = math.log(2.0)
@@ -65,7 +66,7 @@ class Kumaraswamy(Distribution):
         self.alpha, self.beta = torch.broadcast_tensors(alpha.to(dtype), beta.to(dtype))
         super().__init__(self.alpha.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Distribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Distribution:
         return type(self)(self.alpha.expand(batch_shape), self.beta.expand(batch_shape), validate_args=False)
 
     def _log_survival(self, log_u: Tensor | float) -> Tensor:
@@ -88,7 +89,7 @@ class Kumaraswamy(Distribution):
         log_u = log1mexp(-torch.log1p(-v) / self.beta) / self.alpha
         return self._inside(log_u.exp())
 
-    def rsample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Reparameterised samples: the inverse CDF of uniform noise; shape sample_shape + batch."""
         shape = self._extended_shape(torch.Size(sample_shape))
         return self.icdf(torch.rand(shape, dtype=self.alpha.dtype, device=self.alpha.device))
@@ -140,7 +141,7 @@ class Kumaraswamy(Distribution):
         """
         return self.log_selection_probability(threshold).exp()
 
-    def shift_logit(self, log_odds: Tensor, threshold: float = 0.5) -> Distribution:
+    def shift_logit(self, log_odds: Tensor, threshold: float = 0.5) -> Kumaraswamy:
         """The member of the family with the same alpha whose selection log-odds are larger by `log_odds`.
 
         P(gate > t) = (1 - u_t^alpha)^beta, so beta' = beta log p' / log p is exact, and every other quantity of the gate
@@ -156,7 +157,7 @@ class Kumaraswamy(Distribution):
         # No shift means no change, to the bit.
         return self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
 
-    def _with_beta(self, beta: Tensor) -> Distribution:
+    def _with_beta(self, beta: Tensor) -> Kumaraswamy:
         return Kumaraswamy(self.alpha, beta, validate_args=False)
 
 
@@ -183,14 +184,14 @@ class StretchedKumaraswamy(Kumaraswamy):
         self.low, self.high = float(low), float(high)
         super().__init__(alpha, beta, validate_args=validate_args)
 
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> Distribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Distribution:
         alpha, beta = self.alpha.expand(batch_shape), self.beta.expand(batch_shape)
         return StretchedKumaraswamy(alpha, beta, self.low, self.high, validate_args=False)
 
-    def _with_beta(self, beta: Tensor) -> Distribution:
+    def _with_beta(self, beta: Tensor) -> Kumaraswamy:
         return StretchedKumaraswamy(self.alpha, beta, self.low, self.high, validate_args=False)
 
-    def _unstretch(self, gate: Tensor | float) -> Tensor | float:
+    def _unstretch(self, gate: TensorOrFloat) -> TensorOrFloat:
         return (gate - self.low) / (self.high - self.low)
 
     def _log_threshold(self, threshold: float) -> float:
@@ -310,16 +311,21 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def count_at_rate(number: int, rate: float) -> int:
-    """How many of `number` things a rate selects: floor(rate * number + 1/2), but at least one where there are any.
+    """How many of `number` things a rate selects: floor(rate * number + 1/2), but at least one, and none of none.
 
-    >>> count_at_rate(12, 0.2), count_at_rate(2, 0.1), count_at_rate(0, 0.5)
-    (2, 1, 0)
+    >>> [count_at_rate(number, 0.25) for number in (0, 1, 5, 6)]
+    [0, 1, 1, 2]
     """
-    return min(number, max(1, math.floor(rate * number + 0.5)))
+    return min(number, int(_counts_at_rate(torch.tensor(number), rate)))
+
+
+def _counts_at_rate(numbers: Tensor, rate: float) -> Tensor:
+    # In fp32 for one number too: 0.29 * 50 is above a half there and below it in double precision.
+    return (rate * numbers + 0.5).floor().clamp_min(1)
 
 
 def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
-    """1 on the most probable tokens of each row, floor(rate * n + 1/2) of its n content tokens but at least one; else 0.
+    """1 on the most probable tokens of each row, `count_at_rate(n, rate)` of its n content tokens; else 0.
 
     Args:
         probs: (..., length)
@@ -332,7 +338,7 @@ def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
     if not 0 < rate <= 1:
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
     content = content.bool().expand_as(probs)
-    count = (rate * content.sum(-1, keepdim=True) + 0.5).floor().clamp_min(1)
+    count = _counts_at_rate(content.sum(-1, keepdim=True), rate)
     # Stable: of equal tokens the first is selected. Sorting twice gives each token its rank.
     order = probs.masked_fill(~content, -1.0).argsort(dim=-1, descending=True, stable=True)
     return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)
@@ -408,7 +414,8 @@ class Selector(nn.Module):
 
 
 class GateHead(nn.Module):
-    """Everything that is trained: K selectors, and the small state that belongs to them. Saved alone it is under 1 MB.
+    """K selectors, and the small state that belongs to them: all that is trained where the encoder is frozen. Saved alone
+    it is under 1 MB.
 
     Buffers:
         input_center: (input_size,) what the `input` view subtracts from input embeddings.

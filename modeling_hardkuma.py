@@ -23,7 +23,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import logging
 
 from .configuration_hardkuma import HardKumaConfig
-from .encoders_hardkuma import Projection, build_encoder, embedding_size
+from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, lower_layers, read_features
 from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
 from .inputs_hardkuma import TokenBatch, content_mask, prepare, to_device, tracing
@@ -58,7 +58,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         super().__init__(config)
         self.encoder = build_encoder(config.encoder_config) if encoder is None else encoder
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
-        self.gate_head = GateHead(config, embedding_size(self.encoder))
+        self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
         self._tokenizer: PreTrainedTokenizerBase | None = None
         # What it was made of, and the encoder's lower layers, once asked for; in a tuple, so that no module counts twice.
         self._lower: tuple[Any, PreTrainedModel | None] | None = None
@@ -456,8 +456,8 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         logits = torch.stack([torch.log1p(-probs), probs.log()], dim=-1)
         loss = out.loss if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         output = TokenClassifierOutput(
-            loss=loss,
-            logits=logits,  # type: ignore[arg-type] # transformers says FloatTensor, which no operation is said to return
+            loss=loss,  # type: ignore[arg-type] # transformers says FloatTensor, which no operation is said to return
+            logits=logits,  # type: ignore[arg-type] # the same
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )

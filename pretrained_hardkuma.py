@@ -20,6 +20,7 @@ from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
 from .encoders_hardkuma import (
     EncoderParts,
     FullPrecisionLinear,
+    embedding_table,
     fingerprint,
     load_encoder,
     load_tokenizer,
@@ -34,10 +35,10 @@ from .folder_hardkuma import (
     write_tokenizer,
 )
 from .gates_hardkuma import GateHead
+from .windows_hardkuma import window_length
 
 logger = logging.get_logger(__name__)
 
-USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
 HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
 
 
@@ -116,7 +117,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         for projection, weights in zip(base.projections, parts.projection_weights, strict=True):
             projection.linear.load_state_dict(weights)
         with torch.no_grad():
-            base.gate_head.input_center.copy_(parts.encoder.get_input_embeddings().weight.float().mean(0))
+            base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(
@@ -145,7 +146,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         """
         path = pretrained_model_name_or_path
         hub: dict[str, Any] = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
-        config = kwargs.get("config")
+        config: Any = kwargs.get("config")
         if config is None and path is not None:
             config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub)
         if config is not None and config.model_type != cls.config_class.model_type:
@@ -228,7 +229,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     @property
     def max_length(self) -> int:
         """How many tokens of a text the encoder sees at once; longer ones are cut, or run in windows."""
-        return self.config.max_seq_length or min(self.tokenizer.model_max_length, USUAL_LENGTH)
+        return window_length(self.config, self.tokenizer)
 
     def save_pretrained(
         self,
@@ -276,14 +277,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             logger.warning_once(f"saved without a tokenizer, so whoever loads it must bring one: {error}")
             return None
 
-    def push_to_hub(
-        self, repo_id: str, *args: Any, private: bool | None = None, token: str | bool | None = None, **kwargs: Any
+    def push_to_hub(  # type: ignore[override] # transformers wraps its own and loses the signature
+        self, repo_id: str, *, private: bool | None = None, token: str | bool | None = None, **kwargs: Any
     ) -> Any:
         """Upload what `save_pretrained` writes, with our card (transformers would put its own in its place)."""
         saving = {key: kwargs.pop(key) for key in ("tokenizer", "card", "max_shard_size") if key in kwargs}
         with tempfile.TemporaryDirectory() as root:
             self.save_pretrained(Path(root) / "model", **saving)
-            return _upload(self, Path(root) / "model", repo_id, *args, private=private, token=token, **kwargs)
+            return _upload(self, Path(root) / "model", repo_id, private=private, token=token, **kwargs)
 
     def save_gate_head(self, save_directory: str | Path) -> None:
         """Save the gate head alone (under 1 MB for MiniLM); `from_pretrained` finds the encoder again by name.
@@ -344,7 +345,9 @@ def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
         raise
 
 
-def _upload(model: PreTrainedModel, folder: str | Path, repo_id: str, private: bool | None = None, **kwargs: Any) -> Any:
+def _upload(
+    model: PreTrainedModel, folder: str | os.PathLike[str], repo_id: str, private: bool | None = None, **kwargs: Any
+) -> Any:
     repo_id = hf_api().create_repo(repo_id, private=private, token=kwargs.get("token"), exist_ok=True).repo_id
     kwargs.setdefault("commit_message", "Upload HardKuma model")
     return model._upload_modified_files(str(folder), repo_id, files_timestamps={}, **kwargs)

@@ -89,7 +89,7 @@ def find_words(text: str) -> list[Span]:
     >>> [text[start:end] for start, end in find_words(text)]
     ['@Ana', 'met', "O'Neil", "'s", 'friend', 'in', 'the', 'U.S', 'ok']
     """
-    return [found.span() for found in _WORD.finditer(text)]
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 def starts_sentence(text: str, start: int) -> bool:
@@ -231,9 +231,10 @@ class SurfaceIndex:
         """
         first, count = self.index.touched(owners, starts, ends)
         ids = (ends > starts).long() * _ID["symbol"]
-        for place in range(int(count.max()) - 1 if count.numel() else -1, -1, -1):
-            kinds = self._kinds[(first + place).clamp_max(len(self._kinds) - 1)]
-            ids = torch.where((count > place) & (kinds != _ID["symbol"]), kinds, ids)
+        # From the last word that a token touches to the first, which then stays.
+        for nth in range(int(count.max()) - 1 if count.numel() else -1, -1, -1):
+            kinds = self._kinds[(first + nth).clamp_max(len(self._kinds) - 1)]
+            ids = torch.where((count > nth) & (kinds != _ID["symbol"]), kinds, ids)
         # A token of nothing but white space has no class.
         bare = ((ids == _ID["symbol"]) & (count == 0)).nonzero(as_tuple=True)
         spots = zip(owners[bare[0]].tolist(), starts[bare].tolist(), ends[bare].tolist(), strict=True)

@@ -10,7 +10,19 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
+    from .counts import WordCounts as WordCounts
+    from .dropout_policy import KeptTokens as KeptTokens
+    from .dropout_policy import attention_dropout as attention_dropout
+    from .encoder import SentenceEncoder as SentenceEncoder
+    from .registry import METHODS as METHODS
+    from .registry import Method as Method
+    from .registry import find_method as find_method
+    from .words import WordScores as WordScores
+    from .words import text_words as text_words
+    from .words import whitespace_words as whitespace_words
 
 _EXPORTS = {
     "METHODS": "registry",

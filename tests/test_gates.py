@@ -15,10 +15,12 @@ from hardkuma.gates_hardkuma import (
     Kumaraswamy,
     Selector,
     StretchedKumaraswamy,
+    count_at_rate,
     expected_changes,
     expected_selected,
     make_gate,
     sample_gate,
+    select_rate,
 )
 
 SHAPES = [0.05, 0.3, 1.0, 2.5, 10.0, 100.0]
@@ -313,3 +315,12 @@ def test_selector_is_fp32_in_any_dtype() -> None:
     selector = Selector([4]).to(torch.bfloat16)
     alpha, _ = selector([torch.randn(1, 2, 4, dtype=torch.bfloat16)], [])
     assert alpha.dtype == torch.float32
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.13, 0.2, 0.29, 0.3, 0.35, 0.5, 0.95, 1.0])
+def test_one_rule_for_a_number_and_for_tensors(rate: float) -> None:
+    numbers = torch.arange(0, 513)
+    content = torch.arange(512) < numbers[:, None]
+    chosen = select_rate(torch.rand(513, 512), content, rate).sum(-1).int().tolist()
+    assert chosen == [count_at_rate(number, rate) for number in numbers.tolist()]
+    assert chosen[0] == 0 and chosen[1] == 1 and all(abs(count - rate * n) <= 1 for n, count in enumerate(chosen))

@@ -57,7 +57,13 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> set[str]:
     """Modules of the package that this one imports, inside of functions too."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     targets: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    if path.name == "__init__.py":
+        # What a package shows to type checkers is imported by nobody.
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             source = ".".join([*above, *([node.module] if node.module else [])])

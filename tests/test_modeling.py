@@ -656,6 +656,16 @@ def test_more_tokens(family: str, make_model: Callable, tokenize: Callable, tmp_
     assert torch.equal(again(**new).gate_probs, model(**new).gate_probs)
 
 
+def test_length_is_the_encoders_or_the_tokenizers(make_model: Callable) -> None:
+    model = make_model()
+    assert model.max_length == HardKumaForTokenClassification(model.config).max_length == 40
+    model.config.max_seq_length = None
+    model.tokenizer.model_max_length = 30
+    assert model.max_length == 30
+    model.tokenizer.model_max_length = int(1e30)  # as transformers says "unknown"
+    assert model.max_length == 512
+
+
 def test_config_and_encoder_share_one_config(minilm: HardKumaModel, make_model: Callable) -> None:
     for model in (minilm, make_model(), make_model("hardkuma_static")):
         assert model.config.encoder_config is model.encoder.config

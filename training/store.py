@@ -266,7 +266,8 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
                 anchors = _writable(folder / "anchors", np.float32, (len(reader), dim))
             anchors[rows] = embeddings
             if cache_type is not None:
-                encoded = {kind: _as_bits(out[kind], cache_type) for kind in _kinds_of_states(model)}
+                tensors = {"states": out["states"], "layer_states": out.get("layer_states", out["states"])}
+                encoded = {kind: _as_bits(tensors[kind], cache_type) for kind in _kinds_of_states(model)}
                 if "attention" in files:
                     encoded["attention"] = out["attention"].float().cpu().numpy()
                 for row, number in enumerate(rows):
