@@ -320,9 +320,9 @@ def _score_chunk(
     aggregate: str,
 ) -> list[ScoredText]:
     """Texts that are tokenised together and run in batches of like length."""
-    found = [find_words(text) for text in texts] if words is None or use_surface else []
-    words = found if words is None else words
-    surface = SurfaceIndex(texts, found) if use_surface and reads_shapes(model) else None
+    own_words = [find_words(text) for text in texts] if words is None or use_surface else []
+    words = own_words if words is None else words
+    surface = SurfaceIndex(texts, own_words) if use_surface and reads_shapes(model) else None
     windows = Windows.cut(
         model.tokenizer, [encodable(text) for text in texts], window_length(model.config, model.tokenizer)
     )

@@ -7,8 +7,21 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+from ..common.exports import lazy_exports
+
+if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
+    from .benchmark import Benchmark as Benchmark
+    from .benchmark import run_benchmark as run_benchmark
+    from .cost import measure_cost as measure_cost
+    from .informativeness import correlate as correlate
+    from .metrics import METRICS as METRICS
+    from .metrics import WordMetric as WordMetric
+    from .metrics import as_evaluate as as_evaluate
+    from .report import write_report as write_report
+    from .results import MethodResult as MethodResult
+    from .table import markdown_table as markdown_table
 
 # Imported when first used: training takes one function from here and should not pay for reports, and two of these modules
 # are commands, which Python wants to import itself.
@@ -25,13 +38,4 @@ _EXPORTS = {
     "correlate": "informativeness",
 }
 __all__ = list(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
