@@ -17,8 +17,6 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-KERNEL = "hardkuma_sdpa"
-
 # Families whose attention bypasses transformers' AttentionInterface but takes a ready additive (batch, 1, 1, length) mask.
 ADDITIVE_MASK_FAMILIES = ("mpnet",)
 
@@ -102,6 +100,8 @@ def _weights(module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor |
     return scores.softmax(-1)
 
 
+# A name of its own for every copy of this file: checkpoints bring theirs, and two versions in one process must not meet.
+KERNEL = f"hardkuma_sdpa_{id(tapped_sdpa):x}"
 AttentionInterface.register(KERNEL, tapped_sdpa)
 AttentionMaskInterface.register(KERNEL, sdpa_mask)
 

@@ -6,6 +6,7 @@ import copy
 import difflib
 import math
 from collections.abc import Mapping
+from dataclasses import field, fields
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -86,12 +87,10 @@ class StaticEncoderConfig(PreTrainedConfig):
 
     model_type = "hardkuma_static"
 
-    def __init__(self, vocab_size: int = 30522, hidden_size: int = 384, pad_token_id: int | None = None, **kwargs: Any):
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.pad_token_id = pad_token_id
-        self.num_hidden_layers = 0
-        super().__init__(**kwargs)
+    vocab_size: int = 30522
+    hidden_size: int = 384
+    pad_token_id: int | None = None
+    num_hidden_layers: int = 0
 
 
 def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,182 +152,141 @@ def _of_encoder(name: str) -> property:
 
 
 class HardKumaConfig(PreTrainedConfig):
-    r"""Configuration of [`HardKumaModel`]. Every value is checked here, once; an error names the value and the fix.
+    """Configuration of [`HardKumaModel`]: each field below with its meaning. Every value is checked here, once; an error
+    names the value and the fix.
 
-    **The encoder** (filled in by `HardKumaModel.from_encoder`)
-
-    Args:
-        encoder_config (`dict` or `PreTrainedConfig`): architecture of the encoder; a stock class, nothing in it is trusted.
-        encoder_name_or_path (`str`): Hub id or folder that the encoder came from; a gate-head-only save finds it again.
-        encoder_fingerprint (`str`): SHA-256 over the encoder's tensors, so that a head is never put on other weights.
-        pooling_mode (`str` or `list[str]`, "mean"): the encoder's own pooling, one or several (concatenated) of
-            "mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens".
-        normalize (`bool`, False): whether the encoder scales its sentence vectors to length 1.
-        projections (`list[dict]`): linear layers after pooling, each `{"in_features", "out_features", "bias",
-            "activation"}`.
-        special_token_ids (`list[int]`): ids that are never selected ([CLS], [SEP], padding, ...).
-        gate_head_only (`bool`, False): the checkpoint holds the gate head alone and finds its encoder by name.
-        max_seq_length (`int`, None): length at which the tokenizer cuts.
-        freeze_encoder (`bool`, True): train the gate head alone; the encoder stays in eval mode and gets no gradient.
-
-    **The selector**
-
-    Args:
-        selector_inputs (`list[str]`, ["state"]): what the selector sees of a token: any of "state" (the encoder's state),
-            "input" (its non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention
-            received and given), "shape" (one-hot class of the word's form, needs `surface_ids`).
-        selector_layer (`int`, -1): which layer's states "state" and "norm" read; -1 is the last, 0 the embeddings.
-        selector_hidden_size (`int`, 128): width of the hidden layer, > 0.
-        selector_dropout (`float`, 0.0): dropout in the selector, in [0, 1).
-        num_selectors (`int`, 1): K; more than one adds a selector axis to gates and embeddings.
-        attention_layers (`list[int]`, [-1]): layers whose attention is averaged for "attention".
-        shape_min, shape_max (`float`, 1.0 and 10.0): bounds of alpha and beta, 0 < min < max. Shapes below 1 give the
-            U-shaped density that makes gates decisive.
-        shape_bound (`str`, "smooth"): "smooth": min + R s / (R + s) with s = softplus(x), R = max - min, whose gradient
-            never dies; "clamp": min(max, min + s), as in the original equation, with no gradient above max.
-
-    **The gate**
-
-    Args:
-        sampler (`str`, "stretched"): "relaxed", "straight_through" or "stretched".
-        stretch_low, stretch_high (`float`, -0.1 and 1.1): l < 0 and r > 1 of the stretched gate.
-        gate_threshold (`float`, 0.5): t in z = 1[g > t]; in [0, 1).
-        decision_threshold (`float`, 0.5): in eval a token is selected if P(g > t) exceeds this; in (0, 1).
-        surface_weight (`float`, 1.0): weight of the word-shape log-odds when `surface_ids` is given; >= 0.
-        surface_shrinkage (`float`, 100.0): pseudo-count that pulls the log-odds of rare classes to zero; >= 0.
-
-    **The views**
-
-    Args:
-        view (`str`, "hidden"): where rationale and complement are pooled from: "hidden" (contextual states), "input"
-            (centred input embeddings) or "reencode" (the encoder run again on the gated input).
-        frequency_filter (`str`, "none"): "low", "high" or "band" pass over the pooled vector's spectrum.
-        frequency_low, frequency_high (`float`, 0.0 and 1.0): cut-offs as fractions of the highest frequency; "low" keeps
-            f <= high, "high" keeps f >= low, "band" keeps low <= f <= high.
-
-    **The losses**
-
-    Args:
-        contrastive (`str`, "infonce"): "infonce" (anchors against the others) or "nt_xent" (symmetric, 2N views).
-        similarity (`str`, "cosine"): "cosine" or "dot"; the same thing where the encoder normalises.
-        temperature (`float`, 0.05): tau > 0.
-        lambda_cmp (`float`, 1.0): weight of the complement's contrastive term, subtracted.
-        bound_complement (`bool`, False): stop pushing a sentence's complement once it is at chance, log(global batch).
-        lambda_s (`float` or `list[float]`, 1.0): sparsity weight; one for all selectors or one each.
-        lambda_tv (`float`, 0.0): total-variation weight.
-        rate_constraint (`str`, "none"): hold E[selected] at `target_rate` by "penalty" or "lagrangian".
-        target_rate (`float`, 0.2): pi, a fraction in (0, 1), never a percentage.
-        lambda_e (`float`, 1.0): weight of the constraint.
-        multiplier_lr (`float`, 0.05): step of the Lagrange multiplier per training step; > 0.
-        lambda_kl (`float`, 0.0): weight of the symmetric KL between selectors: > 0 aligns them, < 0 separates them.
-
-    Example:
-        >>> config = HardKumaConfig(encoder_config={"model_type": "bert"}, view="reencode", temperature=0.3)
-        >>> HardKumaConfig.from_dict(config.to_dict()).view
-        'reencode'
+    >>> config = HardKumaConfig(encoder_config={"model_type": "bert"}, view="reencode", temperature=0.3)
+    >>> HardKumaConfig.from_dict(config.to_dict()).view
+    'reencode'
     """
 
     model_type = "hardkuma"
     sub_configs = {"encoder_config": AutoConfig}
 
-    def __init__(
-        self,
-        encoder_config: dict[str, Any] | PreTrainedConfig | None = None,
-        encoder_name_or_path: str | None = None,
-        encoder_fingerprint: str | None = None,
-        pooling_mode: str | list[str] = "mean",
-        normalize: bool = False,
-        projections: list[dict[str, Any]] | None = None,
-        special_token_ids: list[int] | None = None,
-        gate_head_only: bool = False,
-        max_seq_length: int | None = None,
-        freeze_encoder: bool = True,
-        selector_inputs: list[str] | tuple[str, ...] = ("state",),
-        selector_layer: int = -1,
-        selector_hidden_size: int = 128,
-        selector_dropout: float = 0.0,
-        num_selectors: int = 1,
-        attention_layers: list[int] | tuple[int, ...] = (-1,),
-        shape_min: float = 1.0,
-        shape_max: float = 10.0,
-        shape_bound: str = "smooth",
-        sampler: str = "stretched",
-        stretch_low: float = -0.1,
-        stretch_high: float = 1.1,
-        gate_threshold: float = 0.5,
-        decision_threshold: float = 0.5,
-        surface_weight: float = 1.0,
-        surface_shrinkage: float = 100.0,
-        view: str = "hidden",
-        frequency_filter: str = "none",
-        frequency_low: float = 0.0,
-        frequency_high: float = 1.0,
-        contrastive: str = "infonce",
-        similarity: str = "cosine",
-        temperature: float = 0.05,
-        lambda_cmp: float = 1.0,
-        bound_complement: bool = False,
-        lambda_s: float | list[float] = 1.0,
-        lambda_tv: float = 0.0,
-        rate_constraint: str = "none",
-        target_rate: float = 0.2,
-        lambda_e: float = 1.0,
-        multiplier_lr: float = 0.05,
-        lambda_kl: float = 0.0,
-        **kwargs: Any,
-    ):
+    # ---- the encoder, filled in by `HardKumaModel.from_encoder` -----------------------------------------------------
+
+    encoder_config: PreTrainedConfig | None = None
+    """Architecture of the encoder, as a config or a dictionary; a stock class, nothing in it is trusted."""
+    encoder_name_or_path: str | None = None
+    """Hub id that the encoder came from; a gate-head-only save finds it again."""
+    encoder_fingerprint: str | None = None
+    """SHA-256 over the encoder's tensors, so that a head is never put on other weights."""
+    pooling_mode: str | list[str] = "mean"
+    """The encoder's own pooling, one or several (concatenated) of `POOLING_MODES`."""
+    normalize: bool = False
+    """Whether the encoder scales its sentence vectors to length 1."""
+    projections: list[dict[str, Any]] = field(default_factory=list)
+    """Linear layers after pooling, each `{"in_features", "out_features", "bias", "activation"}`."""
+    special_token_ids: list[int] = field(default_factory=list)
+    """Ids that are never selected ([CLS], [SEP], padding, ...)."""
+    gate_head_only: bool = False
+    """The checkpoint holds the gate head alone and finds its encoder by name."""
+    max_seq_length: int | None = None
+    """Length at which the tokenizer cuts."""
+    freeze_encoder: bool = True
+    """Begin with a frozen encoder: the gate head alone is trained, the encoder stays in eval mode and gets no gradient."""
+
+    # ---- the selector -----------------------------------------------------------------------------------------------
+
+    selector_inputs: list[str] = field(default_factory=lambda: ["state"])
+    """What the selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
+    non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention received and given),
+    "shape" (one-hot class of the word's form, needs `surface_ids`)."""
+    selector_layer: int = -1
+    """Which layer's states "state" and "norm" read; -1 is the last, 0 the embeddings."""
+    selector_hidden_size: int = 128
+    """Width of the hidden layer, > 0."""
+    selector_dropout: float = 0.0
+    """Dropout in the selector, in [0, 1)."""
+    num_selectors: int = 1
+    """K; more than one adds a selector axis to gates and embeddings."""
+    attention_layers: list[int] = field(default_factory=lambda: [-1])
+    """Layers whose attention is averaged for "attention"."""
+    shape_min: float = 1.0
+    """Lower bound of alpha and beta, > 0. Shapes below 1 give the U-shaped density that makes gates decisive."""
+    shape_max: float = 10.0
+    """Upper bound of alpha and beta, > `shape_min`."""
+    shape_bound: str = "smooth"
+    """How the bounds hold, with s = softplus(x) and R = max - min. "smooth": min + R s / (R + s), whose gradient never
+    dies; "clamp": min(max, min + s), as in the original equation, with no gradient above max."""
+
+    # ---- the gate ---------------------------------------------------------------------------------------------------
+
+    sampler: str = "stretched"
+    """How training gates are drawn, one of `SAMPLERS`."""
+    stretch_low: float = -0.1
+    """l < 0 of the stretched gate."""
+    stretch_high: float = 1.1
+    """r > 1 of the stretched gate."""
+    gate_threshold: float = 0.5
+    """t in z = 1[g > t]; in [0, 1)."""
+    decision_threshold: float = 0.5
+    """In eval a token is selected if P(g > t) exceeds this; in (0, 1)."""
+    surface_weight: float = 1.0
+    """Weight of the word-shape log-odds when `surface_ids` is given; >= 0."""
+    surface_shrinkage: float = 100.0
+    """Pseudo-count that pulls the log-odds of rare classes to zero; >= 0."""
+
+    # ---- the views --------------------------------------------------------------------------------------------------
+
+    view: str = "hidden"
+    """Where rationale and complement are pooled from: "hidden" (contextual states), "input" (centred input embeddings)
+    or "reencode" (the encoder run again on the gated input)."""
+    frequency_filter: str = "none"
+    """"low", "high" or "band" pass over the pooled vector's spectrum; not over `anchor_embedding`, which stays the
+    encoder's own."""
+    frequency_low: float = 0.0
+    """Cut-off as a fraction of the highest frequency: "high" and "band" keep f >= this."""
+    frequency_high: float = 1.0
+    """The same at the other end: "low" and "band" keep f <= this."""
+
+    # ---- the losses -------------------------------------------------------------------------------------------------
+
+    contrastive: str = "infonce"
+    """"infonce" (anchors against the others) or "nt_xent" (symmetric, 2N views)."""
+    similarity: str = "cosine"
+    """"cosine" or "dot"; the same thing where the encoder normalises."""
+    temperature: float = 0.05
+    """tau > 0."""
+    lambda_cmp: float = 1.0
+    """Weight of the complement's contrastive term, subtracted."""
+    bound_complement: bool = False
+    """Stop pushing a sentence's complement once it is at chance, log(global batch)."""
+    lambda_s: float | list[float] = 1.0
+    """Sparsity weight; one for all selectors or one each."""
+    lambda_tv: float = 0.0
+    """Total-variation weight."""
+    rate_constraint: str = "none"
+    """Hold E[selected] at `target_rate` by "penalty" or "lagrangian"."""
+    target_rate: float = 0.2
+    """pi, a fraction in (0, 1), never a percentage."""
+    lambda_e: float = 1.0
+    """Weight of the constraint."""
+    multiplier_lr: float = 0.05
+    """Step of the Lagrange multiplier per training step; > 0."""
+    lambda_kl: float = 0.0
+    """Weight of the symmetric KL between selectors: > 0 aligns them, < 0 separates them."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
         _check_foreign(kwargs.pop("model_type", None))
         _check_names(kwargs)
-        self.encoder_config = None if encoder_config is None else make_encoder_config(encoder_config)
-        self.encoder_name_or_path = encoder_name_or_path
-        self.encoder_fingerprint = encoder_fingerprint
-        self.pooling_mode = list(pooling_mode) if isinstance(pooling_mode, (list, tuple)) else pooling_mode
-        self.normalize = normalize
-        self.projections = [dict(projection) for projection in projections or []]
-        self.special_token_ids = sorted(int(i) for i in set(special_token_ids or []))
-        self.gate_head_only = gate_head_only
-        self.max_seq_length = max_seq_length
-        self.freeze_encoder = freeze_encoder
-        self.selector_inputs = list(selector_inputs)
-        self.selector_layer = selector_layer
-        self.selector_hidden_size = selector_hidden_size
-        self.selector_dropout = selector_dropout
-        self.num_selectors = num_selectors
-        self.attention_layers = list(attention_layers)
-        self.shape_min = shape_min
-        self.shape_max = shape_max
-        self.shape_bound = shape_bound
-        self.sampler = sampler
-        self.stretch_low = stretch_low
-        self.stretch_high = stretch_high
-        self.gate_threshold = gate_threshold
-        self.decision_threshold = decision_threshold
-        self.surface_weight = surface_weight
-        self.surface_shrinkage = surface_shrinkage
-        self.view = view
-        self.frequency_filter = frequency_filter
-        self.frequency_low = frequency_low
-        self.frequency_high = frequency_high
-        self.contrastive = contrastive
-        self.similarity = similarity
-        self.temperature = temperature
-        self.lambda_cmp = lambda_cmp
-        self.bound_complement = bound_complement
-        self.lambda_s = list(lambda_s) if isinstance(lambda_s, (list, tuple)) else lambda_s
-        self.lambda_tv = lambda_tv
-        self.rate_constraint = rate_constraint
-        self.target_rate = target_rate
-        self.lambda_e = lambda_e
-        self.multiplier_lr = multiplier_lr
-        self.lambda_kl = lambda_kl
+        if self.encoder_config is not None:
+            self.encoder_config = make_encoder_config(self.encoder_config)
+        # Lists of our own, whatever sequence was given, so that no two configs share one.
+        self.pooling_mode = _own(self.pooling_mode)
+        self.lambda_s = _own(self.lambda_s)
+        self.selector_inputs = list(self.selector_inputs)
+        self.attention_layers = list(self.attention_layers)
+        self.projections = [dict(projection) for projection in self.projections or []]
+        self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
         _check_values(self)
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
         kwargs["auto_map"] = dict(AUTO_MAP)
         kwargs["custom_pipelines"] = copy.deepcopy(CUSTOM_PIPELINES)
-        kwargs["id2label"] = {0: "O", 1: "ENTITY"}
-        kwargs["label2id"] = {"O": 0, "ENTITY": 1}
-        super().__init__(**kwargs)
+        self.id2label = {0: "O", 1: "ENTITY"}
+        self.label2id = {"O": 0, "ENTITY": 1}
+        super().__post_init__(**kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""
@@ -380,7 +338,11 @@ def _check_foreign(model_type: str | None) -> None:
 
 
 def _fields() -> set[str]:
-    return set(HardKumaConfig.__init__.__annotations__) - {"kwargs"}
+    return {ours.name for ours in fields(HardKumaConfig)} - _BASE_NAMES
+
+
+def _own(value: Any) -> Any:
+    return list(value) if isinstance(value, (list, tuple)) else value
 
 
 def _is_known(name: str) -> bool:

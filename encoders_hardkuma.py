@@ -394,7 +394,7 @@ def _load_static(folder: _Folder, path: str) -> EncoderParts:
         table = torch.cat([table, table.new_zeros(len(tokenizer) - len(table), table.shape[1])])
     else:
         tokenizer.pad_token = pad
-    config = StaticEncoderConfig(*table.shape, pad_token_id=tokenizer.pad_token_id)
+    config = StaticEncoderConfig(vocab_size=table.shape[0], hidden_size=table.shape[1], pad_token_id=tokenizer.pad_token_id)
     encoder = StaticEncoder(config)
     encoder.load_state_dict({"embedding.weight": table})
     return EncoderParts(encoder.eval(), tokenizer)

@@ -54,7 +54,7 @@ def toy_encoder(
     """
     tokenizer = toy_tokenizer(vectors, special=False)
     size = len(next(iter(vectors.values())))
-    encoder = StaticEncoder(StaticEncoderConfig(len(tokenizer), size, pad_token_id=0))
+    encoder = StaticEncoder(StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=size, pad_token_id=0))
     with torch.no_grad():
         encoder.embedding.weight.zero_()
         for piece, vector in vectors.items():

@@ -34,7 +34,7 @@ def final_rate(seed: int, rate: float, steps: int, batch: int, folder: str) -> t
         "evaluate_every": steps,
         "output": folder,  # the same for all: the encoder's states are computed once
     }
-    trainer = Trainer(load_recipe("recipes/default.yaml", changes), False)
+    trainer = Trainer(load_recipe("default", changes))
     trainer.run()
     contrastive = [entry["rate"] for entry in trainer.progress.history if "loss" in entry][-1]
     trainer.cotrain_and_calibrate()
@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64, help="sentences a step (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("runs/collapse.jsonl"))
     options = parser.parse_args()
-    default = load_recipe("recipes/default.yaml").model["target_rate"]
+    default = load_recipe("default").model["target_rate"]
     plan = [(seed, default) for seed in range(options.seeds)] + [(0, rate) for rate in RATES]
     options.output.parent.mkdir(parents=True, exist_ok=True)
     bad, lines = 0, []

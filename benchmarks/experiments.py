@@ -61,32 +61,32 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def overrides_of(row: str, seed: int, data: Path, output: Path) -> tuple[str, dict[str, Any]]:
-    """The recipe file of a row, and what it changes."""
+    """The recipe of a row by name, and what it changes."""
     changes = dict(ROWS[row])
     recipe = changes.pop("recipe", "default")
-    sources = changes.get("data", load_recipe(f"recipes/{recipe}.yaml").data)
+    sources = changes.get("data", load_recipe(recipe).data)
     changes["data"] = [source if source == "bundled" else str(data / Path(source)) for source in sources]
-    return f"recipes/{recipe}.yaml", {**changes, "seed": seed, "output": str(output)}
+    return recipe, {**changes, "seed": seed, "output": str(output)}
 
 
 def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
     """Average precision and F1 of word scores, with and without the surface view, on the benchmark's sample."""
-    found: dict[str, dict[str, float]] = {}
+    numbers: dict[str, dict[str, float]] = {}
     for name, path in CORPORA.items():
         sentences = read_corpus(data / path).sample(SAMPLE, 0)
         labels = labels_of(sentences)
         texts, words = texts_of(sentences)
         for surface in (False, True):
             method = find_method("gates_surface" if surface else "gates")
-            found_words = method.scores(SentenceEncoder.from_model(model), texts, words)
-            chosen = [[int(value) for value in item.selected] for item in found_words]
-            curve = Ranking(labels, [list(item.scores) for item in found_words]).curve()
-            found[f"{name}, surface" if surface else name] = {
+            scored = method.scores(SentenceEncoder.from_model(model), texts, words)
+            selected = [[int(value) for value in item.selected or []] for item in scored]
+            curve = Ranking(labels, [list(item.scores) for item in scored]).curve()
+            numbers[f"{name}, surface" if surface else name] = {
                 "ap": curve.average_precision(),
-                "f1": f1_from_counts(f1_of_selection(labels, chosen).sum(0)),
+                "f1": f1_from_counts(f1_of_selection(labels, selected).sum(0)),
                 "best_f1": curve.best_f1(),
             }
-    return found
+    return numbers
 
 
 def run(row: str, seed: int, data: Path) -> dict[str, Any]:
@@ -95,23 +95,23 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
 
     folder = OUTPUT / f"{row.replace(', ', '-').replace(' ', '_')}-{seed}"
     result = folder / "result.json"
-    recipe_file, changes = overrides_of(row, seed, data, folder)
+    recipe, changes = overrides_of(row, seed, data, folder)
     if result.is_file():
         known = json.loads(result.read_text())
         if known["changes"] == {key: value for key, value in changes.items() if key != "data"}:
             return known
     started = time.time()
-    trainer = Trainer(load_recipe(recipe_file, changes), False)
+    trainer = Trainer(load_recipe(recipe, changes))
     trainer.run()
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
-    looks = [entry for entry in trainer.progress.history if "score" in entry]
+    evaluations = [entry for entry in trainer.progress.history if "score" in entry]
     entry = {
         "row": row,
         "seed": seed,
         "changes": {key: value for key, value in changes.items() if key != "data"},
         "seconds": round(seconds),
-        "label_free": looks[-1]["score"] if looks else None,
+        "label_free": evaluations[-1]["score"] if evaluations else None,
         "numbers": measure(model, data),
     }
     write_atomically(result, json.dumps(entry, indent=1) + "\n")
@@ -124,11 +124,11 @@ def table() -> str:
     columns = [f"{name}{view}" for name in CORPORA for view in ("", ", surface")]
     lines = [f"| row | seeds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
     for row in ROWS:
-        mine = [entry["numbers"] for entry in known if entry["row"] == row]
-        if not mine:
+        results = [entry["numbers"] for entry in known if entry["row"] == row]
+        if not results:
             continue
-        cells = [_cell([numbers[column]["ap"] for numbers in mine]) for column in columns]
-        lines.append(f"| {row} | {len(mine)} | {' | '.join(cells)} |")
+        cells = [_cell([numbers[column]["ap"] for numbers in results]) for column in columns]
+        lines.append(f"| {row} | {len(results)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

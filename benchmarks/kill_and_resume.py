@@ -41,6 +41,10 @@ def command(output: Path, steps: int) -> list[str]:
     return words + [word for key, value in settings.items() for word in (f"--{key}", value)]
 
 
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="how often to kill (default: %(default)s)")
@@ -51,28 +55,33 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the kill times (default: %(default)s)")
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with tempfile.TemporaryDirectory() as folder:
         whole, cut = Path(folder) / "whole", Path(folder) / "cut"
-        subprocess.run(command(whole, arguments.steps), check=True, **quiet)
+        run(command(whole, arguments.steps)).check_returncode()
         for kill in range(arguments.kills):
-            process = subprocess.Popen(command(cut, arguments.steps), start_new_session=True, **quiet)
+            process = subprocess.Popen(
+                command(cut, arguments.steps),
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             delay = draw.uniform(0.5, arguments.longest)
             try:
-                process.wait(timeout=delay)
+                error = process.communicate(timeout=delay)[1]
                 print(f"the run ended by itself before kill {kill + 1} (exit code {process.returncode}); use more --steps")
-                print(process.stderr.read().decode()[-2000:])
+                print(error[-2000:])
                 return 1
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            found = checkpoints(cut / "checkpoints")
-            reached = int(found[-1].name.removeprefix("step-")) if found else 0
+            written = checkpoints(cut / "checkpoints")
+            reached = int(written[-1].name.removeprefix("step-")) if written else 0
             print(f"kill {kill + 1:2d} after {delay:5.2f} s, last checkpoint at step {reached}", flush=True)
         start = time.time()
-        done = subprocess.run(command(cut, arguments.steps), check=False, **quiet)
+        done = run(command(cut, arguments.steps))
         if done.returncode != 0:
-            print(f"the last resume failed:\n{done.stderr.decode()[-2000:]}")
+            print(f"the last resume failed:\n{done.stderr[-2000:]}")
             return 1
         same = (whole / "model/model.safetensors").read_bytes() == (cut / "model/model.safetensors").read_bytes()
         print(f"finished in {time.time() - start:.0f} s more; weights {'are the same to the bit' if same else 'DIFFER'}")

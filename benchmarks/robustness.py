@@ -11,16 +11,15 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from hardkuma import HardKumaModel, load_released, surface_batch
+from hardkuma import HardKumaModel, load_released
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.attribution.registry import find_method
 from hardkuma.corpora import LabelledSentence
+from hardkuma.corpora.tokens import token_batches
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.ranking import Ranking
 
@@ -44,17 +43,10 @@ def average_precision(model: HardKumaModel, sentences: list[LabelledSentence], s
 
 def adapted(model: HardKumaModel, texts: list[str]) -> HardKumaModel:
     """A copy whose log-odds come from these texts."""
-
-    def batches() -> Iterator[dict[str, torch.Tensor]]:
-        for start in range(0, len(texts), 64):
-            part = texts[start : start + 64]
-            batch = model.tokenizer(part, padding=True, truncation=True, return_offsets_mapping=True, return_tensors="pt")
-            shapes = surface_batch(part, batch.pop("offset_mapping"))
-            yield {**batch, "surface_ids": shapes}
-
     other = copy.deepcopy(model)
     other.tokenizer = model.tokenizer
-    other.adapt_surface(batches())
+    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    other.adapt_surface(token_batches(model.tokenizer, texts, length, shapes=True))
     return other
 
 

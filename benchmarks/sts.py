@@ -13,6 +13,7 @@ import argparse
 import csv
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -31,19 +32,20 @@ def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
     return [float(row[4]) for row in rows], [row[5] for row in rows], [row[6] for row in rows]
 
 
-def cosines(model: SentenceTransformer, first: list[str], second: list[str], **options: object) -> np.ndarray:
+def cosines(model: SentenceTransformer, first: list[str], second: list[str], **options: Any) -> np.ndarray:
     """(pairs,) cosine of each pair; every sentence is encoded once."""
     texts = list(dict.fromkeys([*first, *second]))
     vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False, **options)
-    place = {text: i for i, text in enumerate(texts)}
-    return (vectors[[place[text] for text in first]] * vectors[[place[text] for text in second]]).sum(-1)
+    row = {text: i for i, text in enumerate(texts)}
+    return (vectors[[row[text] for text in first]] * vectors[[row[text] for text in second]]).sum(-1)
 
 
-def interval(found: np.ndarray, scores: np.ndarray, samples: int = 500) -> tuple[float, float]:
+def interval(cosines: np.ndarray, scores: np.ndarray, samples: int = 500) -> tuple[float, float]:
     """95% bootstrap interval of Spearman's correlation."""
     generator = np.random.default_rng(0)
     rows = generator.integers(0, len(scores), (samples, len(scores)))
-    return tuple(np.quantile([spearmanr(found[row], scores[row]).statistic for row in rows], [0.025, 0.975]))
+    low, high = np.quantile([spearmanr(cosines[row], scores[row]).statistic for row in rows], [0.025, 0.975])
+    return float(low), float(high)
 
 
 def share_without(model: HardKumaModel, texts: list[str]) -> float:
@@ -77,10 +79,10 @@ def main() -> None:
         settings = [("anchor", None), ("rationale", None), ("complement", None)]
         settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]
         for name, rate in settings:
-            found = cosines(model, first, second, embedding=name, rate=rate)
-            low, high = interval(found, scores)
+            similarities = cosines(model, first, second, embedding=name, rate=rate)
+            low, high = interval(similarities, scores)
             shown = "-" if name == "anchor" else "the model's own" if rate is None else f"{rate:g}"
-            value = spearmanr(found, scores).statistic
+            value = spearmanr(similarities, scores).statistic
             print(f"| {name} | {shown} | {value:.3f} | {low:.3f} to {high:.3f} |", flush=True)
 
 

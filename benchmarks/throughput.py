@@ -139,7 +139,7 @@ def whole(texts: list[str], folder: Path, batch_size: int, part_size: int, envir
 def killed(reference: Path, folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> bool:
     output = folder / "killed.jsonl"
     file = reference.with_suffix(".txt")
-    expected = -(-count_rows(file) // part_size)
+    expected = -(-(count_rows(file) or 0) // part_size)
     words = [*command(file, output, batch_size, part_size), "--resume"]
     process = subprocess.Popen(words, env=environment, start_new_session=True)
     parts = folder / "killed.jsonl.parts"

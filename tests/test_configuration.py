@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig, BertConfig
+from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
-from hardkuma import HardKumaConfig
+from hardkuma import HardKumaConfig, configuration_hardkuma
 from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
@@ -34,8 +37,44 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "hardkuma"
 
 
+def test_every_field_is_said_once() -> None:
+    """Name, type and default in one line, what it means in the next, and nowhere else."""
+    tree = ast.parse(Path(configuration_hardkuma.__file__).read_text(encoding="utf-8"))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "HardKumaConfig").body
+    declared = [node.target.id for node in body if isinstance(node, ast.AnnAssign)]
+    base = {item.name for item in fields(PreTrainedConfig)}
+    assert declared == [item.name for item in fields(HardKumaConfig) if item.name not in base] and len(declared) > 40
+    for node, following in pairwise(body):
+        if isinstance(node, ast.AnnAssign):
+            said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            assert node.value is not None and said and len(following.value.value) > 5, node.target.id
+    assert "__init__" not in {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def test_lists_are_the_configs_own() -> None:
+    shared = ["state", "norm"]
+    one, two = HardKumaConfig(selector_inputs=shared), HardKumaConfig(selector_inputs=tuple(shared))
+    one.selector_inputs.append("input")
+    HardKumaConfig().attention_layers.append(3)
+    assert shared == two.selector_inputs == ["state", "norm"] and HardKumaConfig().attention_layers == [-1]
+    assert HardKumaConfig(projections=None, special_token_ids=None).projections == []
+
+
+def test_names_of_the_encoder_are_read_and_written_there() -> None:
+    config = HardKumaConfig(encoder_config={**TINY, "vocab_size": 50, "num_hidden_layers": 3})
+    assert (config.vocab_size, config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (50, 8, 3, 2)
+    config.vocab_size = 60
+    assert config.encoder_config.vocab_size == 60 and "vocab_size" not in config.to_dict()
+    assert not hasattr(HardKumaConfig(), "vocab_size")
+    with pytest.raises(ValueError, match="unknown config name 'vocab_size'"):
+        HardKumaConfig(vocab_size=3)
+
+
 def test_auto_map_is_complete_and_not_taken_from_the_file() -> None:
-    config = HardKumaConfig(encoder_config=TINY, auto_map={"AutoModel": "evil.Model"})
+    config = HardKumaConfig(
+        encoder_config=TINY, auto_map={"AutoModel": "evil.Model"}, custom_pipelines={"x": {"impl": "evil.P"}}
+    )
+    assert set(config.custom_pipelines) == {"token-gates"} and config.id2label == {0: "O", 1: "ENTITY"}
     assert config.auto_map == {
         "AutoConfig": "configuration_hardkuma.HardKumaConfig",
         "AutoModel": "modeling_hardkuma.HardKumaModel",

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
@@ -26,7 +18,6 @@ from hardkuma.demo.html import show_record
 from hardkuma.demo.limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, as_fraction, check_compared
 from hardkuma.demo.page import EXAMPLES, PAIRS, build_app, launch_options
 from hardkuma.demo.scores import Demo
-from hardkuma.demo.space import write_space
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.words_hardkuma import score_texts
 from tests.browser import chromium, needs_chromium
@@ -329,39 +320,6 @@ def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     assert passes.count == 1
     shown = {show_record(scored, percent) for percent in range(5, 51, 5)}
     assert passes.count == 1 and len(shown) > 2
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_a_space_is_complete(own: bool, make_model: Callable, tmp_path: Path) -> None:
-    """The folder starts by itself, with its own copy of the code, as it would on the Hub."""
-    write_space(tmp_path / "space", make_model() if own else None)
-    card = (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
-    metadata = yaml.safe_load(card.split("---")[1])
-    assert metadata["sdk"] == "gradio" and metadata["sdk_version"] == version("gradio") and metadata["app_file"] == "app.py"
-    assert len(metadata["short_description"]) <= 60  # the Hub's limit
-    requirements = (tmp_path / "space" / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    assert requirements and all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in requirements)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"GRADIO_SERVER_PORT": str(port), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", "import hardkuma, runpy; print(hardkuma.__file__); runpy.run_path('app.py')"]
-    with (tmp_path / "log").open("w+") as log:
-        process = subprocess.Popen(command, cwd=tmp_path / "space", env=environment, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            page = None
-            while page is None and process.poll() is None:
-                with contextlib.suppress(OSError):
-                    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/").read().decode()
-                time.sleep(0.2)
-        finally:
-            process.terminate()
-            process.wait()
-        log.seek(0)
-        said = log.read()
-    assert page and '"title":"HardKuma"' in page, said
-    assert said.startswith(str(tmp_path / "space" / "hardkuma")) and f"http://127.0.0.1:{port}" in said
 
 
 def test_texts_that_are_compared_have_few_words_and_whole_characters() -> None:
