@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .gates_hardkuma import count_at_rate
 from .surface_hardkuma import Span
-from .windows_hardkuma import window_length
 from .words_hardkuma import GateModel, check_selection, encodable, score_texts
 
 RANDOM_DRAWS = 10
@@ -142,8 +141,7 @@ class _SeenText:
 
     def __init__(self, model: PairModel, text: str, words: Sequence[Span]):
         readable = encodable(text)
-        length = window_length(model.config, model.tokenizer)
-        encoded = model.tokenizer(readable, truncation=True, max_length=length, return_offsets_mapping=True)
+        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
         whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
         self.text = text
@@ -164,8 +162,7 @@ class _SeenText:
 def _embed(model: PairModel, texts: Sequence[str], batch_size: int) -> Tensor:
     """Unit vectors of the encoder's own sentence embeddings, (texts, dim); zeros where there is nothing to embed."""
     readable = [encodable(text) for text in texts]
-    length = window_length(model.config, model.tokenizer)
-    encoded = model.tokenizer(readable, truncation=True, max_length=length)["input_ids"]
+    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
     order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
     vectors: dict[int, Tensor] = {}
     for first in range(0, len(order), batch_size):

@@ -14,7 +14,7 @@ from transformers.pipelines.token_classification import AggregationStrategy
 
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
-from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_length, window_overlap
+from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_overlap
 from .words_hardkuma import (
     GateModel,
     Record,
@@ -187,10 +187,11 @@ class GateClassificationPipeline(TokenClassificationPipeline):
 
     def __init__(self, model: HardKumaPreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
         self.gate_model: GateModel = model._base()
-        tokenizer = model.tokenizer if tokenizer is None else tokenizer
-        if not tokenizer.is_fast:
-            raise ValueError(f"{type(tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-        super().__init__(model=model, tokenizer=tokenizer, **options)
+        if tokenizer is not None:
+            model.tokenizer = tokenizer
+        if not model.tokenizer.is_fast:
+            raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
+        super().__init__(model=model, tokenizer=_as_declared(model.tokenizer), **options)
 
     def check_model_type(self, supported_models: Any) -> None:
         """Ours is no class that transformers would list."""
@@ -205,7 +206,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         check_selection(None, threshold)
         if stride is not None:
-            longest = self._window_length() - self.tokenizer.num_special_tokens_to_add()
+            longest = self.gate_model.max_length - self.tokenizer.num_special_tokens_to_add()
             if isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride < longest:
                 raise ValueError(f"stride must be a whole number in [0, {longest - 1}], got {stride!r}.")
         preprocess, forward, postprocess = super()._sanitize_parameters(**stock)
@@ -220,9 +221,6 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             postprocess["threshold"] = threshold
         return preprocess, forward, postprocess
 
-    def _window_length(self) -> int:
-        return window_length(self.model.config, self.tokenizer)
-
     def preprocess(  # type: ignore[override] # options have names here
         self,
         sentence: str | list[str],
@@ -234,7 +232,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     ) -> Iterator[dict[str, Any]]:
         """The windows of one text in its order, as the model takes them, each (1, length)."""
         text, words = _join(sentence, delimiter) if is_split_into_words else (_check_text(sentence), None)
-        length = self._window_length()
+        length = self.gate_model.max_length
         overlap = window_overlap(length) if overlap is None else overlap
         encoded = self.tokenizer(
             [encodable(text) if words is None else [encodable(word) for word in sentence]],

@@ -165,7 +165,7 @@ otherwise than `hardkuma gates` does. Outputs:
 
 {outputs}
 
-At most {config.max_seq_length or model.tokenizer.model_max_length} tokens. The largest difference between `model.onnx` and
+At most {model.max_length} tokens. The largest difference between `model.onnx` and
 the PyTorch model, over {report["fp32"]["batches"]} batches of different shape with padding, was
 {report["fp32"]["largest_difference"]:.1e}.
 

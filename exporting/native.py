@@ -24,7 +24,6 @@ from ..features_hardkuma import layers_below
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
-from ..windows_hardkuma import window_length
 from ..words_hardkuma import find_selector, select_gates
 from .agreement import Agreement, agreement
 from .cards import native_card
@@ -157,13 +156,12 @@ def _collect(
     """Of all content tokens: what the head sees (n, hidden), the gates by name (n,), the stock probabilities (n,)."""
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    length = window_length(model.config, model.tokenizer)
     with_surface = bool(model.gate_head.surface_log_odds.any())
     features: list[Tensor] = []
     probabilities: list[Tensor] = []
     gates: dict[str, list[Tensor]] = {"gates": [], **({"surface": []} if with_surface else {})}
     bar = tqdm(desc=title, unit="batch", disable=not progress, leave=False)
-    for batch in token_batches(model.tokenizer, texts, length, shapes=with_surface):
+    for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface):
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         shapes = batch.pop("surface_ids", None)
         content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)

@@ -24,7 +24,6 @@ from ..corpora.tokens import token_batches
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
-from ..windows_hardkuma import window_length
 from .agreement import agreement
 from .cards import onnx_card
 
@@ -123,8 +122,7 @@ def export_onnx(
 
 
 def _feeds(model: HardKumaModel, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    length = window_length(model.config, model.tokenizer)
-    batches = token_batches(model.tokenizer, texts, length, shapes=True)
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True)
     return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
 
 
