@@ -40,7 +40,8 @@ class EndpointHandler:
     def __init__(self, path: str = ""):
         self.max_characters = _limit("HARDKUMA_MAX_CHARACTERS", MAX_CHARACTERS)
         self.max_texts = _limit("HARDKUMA_MAX_TEXTS", MAX_TEXTS)
-        self.pipeline = pipeline("token-gates", model=str(path), trust_remote_code=True)
+        # A task of the checkpoint's own, which transformers does not list.
+        self.pipeline: Any = pipeline("token-gates", model=str(path), trust_remote_code=True)  # type: ignore[call-overload]
         # The server calls from several threads, and a tokenizer can be used by one at a time.
         self._lock = threading.Lock()
 

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from .gates_hardkuma import count_at_rate
 from .surface_hardkuma import Span
-from .windows_hardkuma import window_length
-from .words_hardkuma import check_selection, encodable, score_texts
+from .words_hardkuma import GateModel, check_selection, encodable, score_texts
 
 RANDOM_DRAWS = 10
 
 
+class PairModel(GateModel, Protocol):
+    """What explaining a pair needs of a model beside its gates; a `HardKumaModel` has it."""
+
+    def sentence_features(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        embedding: str = "rationale",
+        rate: float | None = None,
+    ) -> dict[str, Tensor]:
+        """{"embedding": (batch, dim)}."""
+        ...
+
+
 @torch.inference_mode()
 def explain_pair(
-    model: Any,
+    model: PairModel,
     a: str,
     b: str,
     *,
@@ -75,7 +89,7 @@ def explain_pair(
     if isinstance(links, bool) or not isinstance(links, int) or links < 0:
         raise ValueError(f"links must be a whole number >= 0, got {links!r}.")
     scored = score_texts(model, [a, b], batch_size=batch_size, use_surface=use_surface, selector=selector)
-    sides = [_Side(model, item.text, item.words) for item in scored]
+    sides = [_SeenText(model, item.text, item.words) for item in scored]
     vectors = _embed(model, [text for side in sides for text in side.variants()], batch_size)
     first, second = vectors[: len(sides[0].words) + 1], vectors[len(sides[0].words) + 1 :]
     # Row and column 0 are the whole texts, the others lack one word each.
@@ -122,14 +136,12 @@ def remove_words(text: str, words: Iterable[Span]) -> str:
     return kept
 
 
-class _Side:
+class _SeenText:
     """One text of the pair, as far as the encoder sees it."""
 
-    def __init__(self, model: Any, text: str, words: Sequence[Span]):
+    def __init__(self, model: PairModel, text: str, words: Sequence[Span]):
         readable = encodable(text)
-        encoded = model.tokenizer(
-            readable, truncation=True, max_length=window_length(model.config, model.tokenizer), return_offsets_mapping=True
-        )
+        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
         whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
         self.text = text
@@ -147,22 +159,19 @@ class _Side:
         return [self.text, *(self.without([i]) for i in range(len(self.words)))]
 
 
-def _embed(model: Any, texts: Sequence[str], batch_size: int) -> Tensor:
+def _embed(model: PairModel, texts: Sequence[str], batch_size: int) -> Tensor:
     """Unit vectors of the encoder's own sentence embeddings, (texts, dim); zeros where there is nothing to embed."""
     readable = [encodable(text) for text in texts]
-    encoded = model.tokenizer(readable, truncation=True, max_length=window_length(model.config, model.tokenizer))[
-        "input_ids"
-    ]
+    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
     order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-    vectors: list[Tensor | None] = [None] * len(texts)
+    vectors: dict[int, Tensor] = {}
     for first in range(0, len(order), batch_size):
         rows = order[first : first + batch_size]
         batch = model.tokenizer.pad({"input_ids": [encoded[i] or [0] for i in rows]}, return_tensors="pt").to(model.device)
         mask = batch["attention_mask"] * torch.tensor([[bool(encoded[i])] for i in rows], device=model.device)
-        anchors = model.encode_tokens(batch["input_ids"], mask)["anchor"].float().cpu()
-        for i, vector in zip(rows, anchors, strict=True):
-            vectors[i] = vector
-    return torch.nn.functional.normalize(torch.stack(vectors), dim=-1)
+        anchors = model.sentence_features(batch["input_ids"], mask, embedding="anchor")["embedding"].float().cpu()
+        vectors.update(zip(rows, anchors, strict=True))
+    return torch.nn.functional.normalize(torch.stack([vectors[i] for i in range(len(texts))]), dim=-1)
 
 
 def _top(falls: Sequence[float], rate: float) -> set[int]:
@@ -181,8 +190,8 @@ def _links(cosines: Tensor, number: int) -> list[dict[str, Any]]:
 
 
 def _faithfulness(
-    model: Any,
-    sides: Sequence[_Side],
+    model: PairModel,
+    sides: Sequence[_SeenText],
     whole: Tensor,
     falls: Sequence[Sequence[float]],
     carrying: Sequence[set[int]],
@@ -193,9 +202,9 @@ def _faithfulness(
     lowest = [
         set(sorted(range(len(row)), key=row.__getitem__)[: len(top)]) for row, top in zip(falls, carrying, strict=True)
     ]
-    dice = random.Random(seed)
+    generator = random.Random(seed)
     draws = [
-        [dice.sample(range(len(row)), len(top)) for row, top in zip(falls, carrying, strict=True)]
+        [generator.sample(range(len(row)), len(top)) for row, top in zip(falls, carrying, strict=True)]
         for _ in range(RANDOM_DRAWS)
     ]
     texts = [side.only(top) for side, top in zip(sides, carrying, strict=True)]

@@ -3,18 +3,20 @@ and `token-classification` (or `ner`), the same gates in the stock pipeline's fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase, TokenClassificationPipeline
+from transformers import Pipeline, PreTrainedTokenizerBase, TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
+from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
-from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_length, window_overlap
+from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_overlap
 from .words_hardkuma import (
+    GateModel,
     Record,
     ScoredText,
     check_count,
@@ -51,17 +53,20 @@ class TokenGatesPipeline(Pipeline):
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 2)
     """
 
-    _load_tokenizer = True
-    _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
+    # transformers declares these as None where it means true or false.
+    _load_tokenizer = True  # type: ignore[assignment]
+    _load_processor = _load_image_processor = False  # type: ignore[assignment]
+    _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
+    def __init__(self, model: HardKumaPreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
         # Inside of a token classifier is the same model.
-        model = model._base()
+        self.gate_model: GateModel = model._base()
         if tokenizer is not None:
             model.tokenizer = tokenizer
-        super().__init__(model=model, tokenizer=model.tokenizer, **options)
+        super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
 
-    def _sanitize_parameters(
+    # Names of options are listed, so that a misspelt one is an error; the base class would take any.
+    def _sanitize_parameters(  # type: ignore[override]
         self,
         rate: float | None = None,
         threshold: float | None = None,
@@ -74,7 +79,7 @@ class TokenGatesPipeline(Pipeline):
         decision = {} if rate is None and threshold is None else {"rate": rate, "threshold": threshold}
         return {}, {name: value for name, value in forward.items() if value is not None}, decision
 
-    def __call__(
+    def __call__(  # type: ignore[override] # options have names here
         self, inputs: str | Iterable[str], *, batch_size: int | None = None, num_workers: int | None = None, **options: Any
     ) -> Record | list[Record] | Iterator[Record]:
         """Gates of one text or of many; see the class. `num_workers` is taken as by other pipelines, and of no use here."""
@@ -114,7 +119,8 @@ class TokenGatesPipeline(Pipeline):
                 raise failure
             ahead = batch_size * BATCHES_AHEAD
 
-    def preprocess(self, input_: str | Iterable[str]) -> list[str]:
+    # Between its steps this pipeline hands on texts and their words, where others have tensors.
+    def preprocess(self, input_: str | Iterable[str]) -> list[str]:  # type: ignore[override]
         """The texts as a list; anything that is not a text is refused."""
         texts = [input_] if isinstance(input_, str) else list(input_)
         for text in texts:
@@ -123,10 +129,10 @@ class TokenGatesPipeline(Pipeline):
                 raise ValueError(f"inputs must be texts (str); got {_described(text)}{hint}.")
         return texts
 
-    def _forward(self, input_tensors: list[str], **options: Any) -> list[ScoredText]:
-        return score_texts(self.model, input_tensors, **options)
+    def _forward(self, input_tensors: list[str], **options: Any) -> list[ScoredText]:  # type: ignore[override]
+        return score_texts(self.gate_model, input_tensors, **options)
 
-    def postprocess(self, model_outputs: list[ScoredText], **decision: Any) -> list[Record]:
+    def postprocess(self, model_outputs: list[ScoredText], **decision: Any) -> list[Record]:  # type: ignore[override]
         """Decide at the rate or threshold that was asked for."""
         return [scored.select(**decision) for scored in model_outputs]
 
@@ -136,6 +142,11 @@ def _each(inputs: Any) -> Iterator[Any]:
     if not hasattr(inputs, "__iter__") and hasattr(inputs, "__len__"):
         return (inputs[i] for i in range(len(inputs)))
     return iter(inputs)
+
+
+def _as_declared(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """transformers declares a subclass for the tokenizers of pipelines, and takes them all."""
+    return tokenizer
 
 
 def _described(value: Any) -> str:
@@ -171,16 +182,21 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     [('ENTITY', 0, 17), ('ENTITY', 19, 27)]
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
-        tokenizer = model.tokenizer if tokenizer is None else tokenizer
-        if not tokenizer.is_fast:
-            raise ValueError(f"{type(tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-        super().__init__(model=model, tokenizer=tokenizer, **options)
+    model: HardKumaPreTrainedModel
+    tokenizer: PreTrainedTokenizerBase  # type: ignore[assignment] # never None here
+
+    def __init__(self, model: HardKumaPreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
+        self.gate_model: GateModel = model._base()
+        if tokenizer is not None:
+            model.tokenizer = tokenizer
+        if not model.tokenizer.is_fast:
+            raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
+        super().__init__(model=model, tokenizer=_as_declared(model.tokenizer), **options)
 
     def check_model_type(self, supported_models: Any) -> None:
         """Ours is no class that transformers would list."""
 
-    def _sanitize_parameters(
+    def _sanitize_parameters(  # type: ignore[override] # the base class's options are in `stock`
         self,
         threshold: float | None = None,
         use_surface: bool | None = None,
@@ -190,7 +206,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         check_selection(None, threshold)
         if stride is not None:
-            longest = self._window_length() - self.tokenizer.num_special_tokens_to_add()
+            longest = self.gate_model.max_length - self.tokenizer.num_special_tokens_to_add()
             if isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride < longest:
                 raise ValueError(f"stride must be a whole number in [0, {longest - 1}], got {stride!r}.")
         preprocess, forward, postprocess = super()._sanitize_parameters(**stock)
@@ -205,10 +221,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             postprocess["threshold"] = threshold
         return preprocess, forward, postprocess
 
-    def _window_length(self) -> int:
-        return window_length(self.model.config, self.tokenizer)
-
-    def preprocess(
+    def preprocess(  # type: ignore[override] # options have names here
         self,
         sentence: str | list[str],
         offset_mapping: list[list[Span]] | None = None,
@@ -219,7 +232,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     ) -> Iterator[dict[str, Any]]:
         """The windows of one text in its order, as the model takes them, each (1, length)."""
         text, words = _join(sentence, delimiter) if is_split_into_words else (_check_text(sentence), None)
-        length = self._window_length()
+        length = self.gate_model.max_length
         overlap = window_overlap(length) if overlap is None else overlap
         encoded = self.tokenizer(
             [encodable(text) if words is None else [encodable(word) for word in sentence]],
@@ -232,7 +245,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             return_attention_mask=True,
             return_special_tokens_mask=True,
         )
-        surface = SurfaceIndex([text], [find_words(text)]) if use_surface and reads_shapes(self.model._base()) else None
+        surface = SurfaceIndex([text], [find_words(text)]) if use_surface and reads_shapes(self.gate_model) else None
         count = len(encoded["input_ids"])
         # A tokenizer that cuts on the left gives the last window first.
         order = range(count)[::-1] if self.tokenizer.truncation_side == "left" else range(count)
@@ -259,12 +272,14 @@ class GateClassificationPipeline(TokenClassificationPipeline):
                 "is_last": number == order[-1],
             }
 
-    def _forward(self, model_inputs: dict[str, Any], selector: int = 0) -> dict[str, Any]:
+    def _forward(  # type: ignore[override] # transformers says ModelOutput, and returns dictionaries too
+        self, model_inputs: dict[str, Any], selector: int = 0
+    ) -> dict[str, Any]:
         carried = {name: model_inputs.pop(name) for name in _CARRIED}
-        probs = self.model._base().gate_probabilities(**model_inputs)
+        probs = self.gate_model.gate_probabilities(**model_inputs)
         return {"probabilities": select_gates(probs, self.model.config, selector).float(), **carried, **model_inputs}
 
-    def postprocess(
+    def postprocess(  # type: ignore[override] # options have names here
         self,
         all_outputs: list[dict[str, Any]],
         aggregation_strategy: AggregationStrategy = AggregationStrategy.NONE,
@@ -314,7 +329,8 @@ class GateClassificationPipeline(TokenClassificationPipeline):
 
     def _decide(self, unit: dict[str, Any], threshold: float) -> dict[str, Any]:
         label = int(float(unit["scores"][1]) > threshold)
-        entity = {"entity": self.model.config.id2label[label], "score": unit["scores"][label]}
+        names: Mapping[Any, str] = self.model.config.id2label or {}
+        entity = {"entity": names[label], "score": unit["scores"][label]}
         return entity | {name: unit[name] for name in ("index", "word", "start", "end") if name in unit}
 
 
@@ -337,7 +353,7 @@ class _WholeText:
 
         offsets, content, ids = flat("offset_mapping"), flat("special_tokens_mask") == 0, flat("input_ids")
         lengths = torch.tensor([int(kept.sum()) for kept in inside])
-        windows = Windows(torch.zeros_like(lengths), lengths, *offsets.unbind(-1), inputs={})
+        windows = Windows(torch.zeros_like(lengths), lengths, offsets[:, 0], offsets[:, 1], inputs={})
         self._probabilities, self._members = flat("probabilities"), WordTokens(windows, self.index)
         joined = JoinedTokens(windows, content, outputs[0]["overlap"], self._members)
         self.ids, self.offsets = ids[joined.firsts], offsets[joined.firsts]

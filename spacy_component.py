@@ -107,9 +107,16 @@ class HardKumaComponent:
         for token in doc:
             token._.gate, token._.rationale = 0.0, False
         for word in record["words"]:
-            for token in doc.char_span(word["start"], word["end"], alignment_mode="expand"):
+            for token in _expand(doc, word):
                 token._.gate = max(token._.gate, word["probability"])
                 token._.rationale = token._.rationale or word["selected"]
-        spans = [doc.char_span(span["start"], span["end"], alignment_mode="expand") for span in record["spans"]]
+        spans = [_expand(doc, span) for span in record["spans"]]
         # Two spans inside of one token are one.
         doc.spans[self.spans_key] = list({(span.start, span.end): span for span in spans}.values())
+
+
+def _expand(doc: Doc, piece: Record) -> Span:
+    """The tokens that a word or span of a record touches."""
+    span = doc.char_span(piece["start"], piece["end"], alignment_mode="expand")
+    assert span is not None  # it is with "expand", for offsets inside of the text
+    return span

@@ -19,26 +19,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from .configuration_hardkuma import HardKumaConfig
 from .surface_hardkuma import WordIndex
 
 # How the values of a word's tokens make the value of the word.
 AGGREGATES = ("max", "sum", "mean", "first")
 _REDUCTIONS = {"max": "amax", "sum": "sum", "mean": "mean"}
-
-# Where neither the model nor its tokenizer knows a limit.
-_LENGTH = 512
-
-
-def window_length(config: HardKumaConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens the encoder takes at once, special ones included.
-
-    >>> from hardkuma import load_released
-    >>> model, tokenizer = load_released()
-    >>> window_length(model.config, tokenizer)
-    256
-    """
-    return config.max_seq_length or min(tokenizer.model_max_length, _LENGTH)
 
 
 def window_overlap(length: int) -> int:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from .configuration_hardkuma import HardKumaConfig
 from .gates_hardkuma import GateHead, count_at_rate
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words
-from .windows_hardkuma import AGGREGATES, Windows, WordTokens, window_length
+from .windows_hardkuma import AGGREGATES, Windows, WordTokens
 
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64
@@ -46,6 +46,9 @@ class GateModel(Protocol):
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase: ...
+
+    @property
+    def max_length(self) -> int: ...
 
     @property
     def device(self) -> torch.device: ...
@@ -320,12 +323,10 @@ def _score_chunk(
     aggregate: str,
 ) -> list[ScoredText]:
     """Texts that are tokenised together and run in batches of like length."""
-    found = [find_words(text) for text in texts] if words is None or use_surface else []
-    words = found if words is None else words
-    surface = SurfaceIndex(texts, found) if use_surface and reads_shapes(model) else None
-    windows = Windows.cut(
-        model.tokenizer, [encodable(text) for text in texts], window_length(model.config, model.tokenizer)
-    )
+    own_words = [find_words(text) for text in texts] if words is None or use_surface else []
+    words = own_words if words is None else words
+    surface = SurfaceIndex(texts, own_words) if use_surface and reads_shapes(model) else None
+    windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
     of_tokens = _token_probabilities(model, windows, surface, batch_size, selector)
     index = WordIndex(words, [len(text) for text in texts])
     tokens = WordTokens(windows, index)

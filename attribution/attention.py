@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..attention_hardkuma import AttentionTap
-from .encoder import SentenceEncoder, TokenBatch, score_tokens
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -25,7 +25,7 @@ class HeadMeans(AttentionTap):
         self.heads = weights.shape[1]
 
 
-def layer_attentions(encoder: SentenceEncoder, batch: TokenBatch) -> tuple[Tensor, int]:
+def layer_attentions(encoder: SentenceEncoder, batch: PaddedTokens) -> tuple[Tensor, int]:
     """Attention of every layer averaged over heads, (layers, batch, query, key), fp32, and the number of heads.
 
     Rows of padding queries are zero.
@@ -41,7 +41,7 @@ def layer_attentions(encoder: SentenceEncoder, batch: TokenBatch) -> tuple[Tenso
 
 
 @torch.no_grad()
-def received(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
+def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
     """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives.
 
     >>> from hardkuma.attribution.toy import toy_transformer

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..pooling_hardkuma import normalize
-from .encoder import SentenceEncoder, TokenBatch, score_tokens
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -28,7 +28,7 @@ def scores(
     """
 
     @torch.no_grad()
-    def value(batch: TokenBatch) -> Tensor:
+    def value(batch: PaddedTokens) -> Tensor:
         states = encoder.states(batch.ids, batch.mask, batch.types)
         length = states.shape[1]
         whole = normalize(encoder.pooled(states, batch.mask[:, None]))  # (batch, 1, dim)

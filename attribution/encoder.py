@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
@@ -31,7 +31,6 @@ from ..pooling_hardkuma import normalize, pool, sentence_embedding
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
-Item = TypeVar("Item")
 
 
 @dataclass
@@ -56,8 +55,8 @@ class Tokens:
 
 
 @dataclass
-class TokenBatch:
-    """Texts padded on the right. All (batch, length); `index` are their places in the caller's list."""
+class PaddedTokens:
+    """Texts padded on the right. All (batch, length); `index` are their numbers in the caller's list."""
 
     index: list[int]
     ids: Tensor
@@ -98,7 +97,7 @@ class SentenceEncoder:
         encoder: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         pooling_modes: Sequence[str] = ("mean",),
-        finish: Callable[[Tensor], Tensor] | None = None,
+        project: Callable[[Tensor], Tensor] | None = None,
         special_ids: Iterable[int] | None = None,
         max_length: int | None = None,
         model: HardKumaModel | None = None,
@@ -110,7 +109,7 @@ class SentenceEncoder:
             )
         self.encoder, self.tokenizer, self.model = encoder.eval(), tokenizer, model
         self.pooling_modes = list(pooling_modes)
-        self.finish = finish or (lambda vectors: vectors)
+        self.project = project or (lambda vectors: vectors)
         self.special_ids = frozenset(special_token_ids(tokenizer) if special_ids is None else special_ids)
         self.max_length = max_length
         self.token_budget = token_budget
@@ -126,7 +125,7 @@ class SentenceEncoder:
             model.encoder,
             model.tokenizer,
             pooling_modes=config.pooling_modes,
-            finish=partial(sentence_embedding, model),
+            project=partial(sentence_embedding, model),
             special_ids=config.special_token_ids,
             max_length=_max_length(config.max_seq_length, model.tokenizer, config.encoder_config),
             model=model.eval(),
@@ -136,12 +135,12 @@ class SentenceEncoder:
     @classmethod
     def from_parts(cls, parts: EncoderParts, **options: Any) -> SentenceEncoder:
         """An encoder as `load_encoder` returns it."""
-        projections = nn.ModuleList(Projection(spec) for spec in parts.projections).eval().requires_grad_(False)
+        projections = [Projection(spec).eval().requires_grad_(False) for spec in parts.projections]
         for projection, weights in zip(projections, parts.projection_weights, strict=True):
             projection.linear.load_state_dict(weights)
-        projections.to(parts.encoder.device)
+            projection.to(parts.encoder.device)
 
-        def finish(vectors: Tensor) -> Tensor:
+        def project(vectors: Tensor) -> Tensor:
             for projection in projections:
                 vectors = projection(vectors)
             return normalize(vectors) if parts.normalize else vectors
@@ -149,7 +148,7 @@ class SentenceEncoder:
         modes = [parts.pooling_mode] if isinstance(parts.pooling_mode, str) else parts.pooling_mode
         length = _max_length(parts.max_seq_length, parts.tokenizer, parts.encoder.config)
         parts.encoder.requires_grad_(False)
-        return cls(parts.encoder, parts.tokenizer, modes, finish, max_length=length, **options)
+        return cls(parts.encoder, parts.tokenizer, modes, project, max_length=length, **options)
 
     @classmethod
     def load(cls, name_or_path: str | Path, **options: Any) -> SentenceEncoder:
@@ -187,7 +186,7 @@ class SentenceEncoder:
             )
         return tokens
 
-    def batches(self, tokens: Sequence[Tokens], progress: bool = False, label: str = "") -> Iterator[TokenBatch]:
+    def batches(self, tokens: Sequence[Tokens], progress: bool = False, label: str = "") -> Iterator[PaddedTokens]:
         """Padded batches of similar length, longest first (so that memory runs out at once or never)."""
         order = sorted((i for i in range(len(tokens)) if len(tokens[i])), key=lambda i: -len(tokens[i]))
         with tracker(len(order), progress, label) as bar:
@@ -197,7 +196,7 @@ class SentenceEncoder:
                 yield self._pad(index, [tokens[i] for i in index])
                 bar.update(len(index))
 
-    def _pad(self, index: list[int], rows: list[Tokens]) -> TokenBatch:
+    def _pad(self, index: list[int], rows: list[Tokens]) -> PaddedTokens:
         length = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id or 0
         ids = torch.tensor([row.ids + [pad] * (length - len(row)) for row in rows], device=self.device)
@@ -205,8 +204,9 @@ class SentenceEncoder:
         content = torch.tensor([row.content + [False] * (length - len(row)) for row in rows], device=self.device)
         types = None
         if rows[0].types is not None:
-            types = torch.tensor([row.types + [0] * (length - len(row)) for row in rows], device=self.device)
-        return TokenBatch(index, ids, mask, content, types)
+            known = [[*(row.types or []), *[0] * (length - len(row))] for row in rows]
+            types = torch.tensor(known, device=self.device)
+        return PaddedTokens(index, ids, mask, content, types)
 
     # ---- running and pooling ----------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class SentenceEncoder:
 
     def pooled(self, states: Tensor, weights: Tensor) -> Tensor:
         """Sentence vectors of sets of tokens: (batch, length, hidden), (batch, sets, length) -> (batch, sets, dim)."""
-        return self.finish(pool(states, weights, self.pooling_modes))
+        return self.project(pool(states, weights, self.pooling_modes))
 
     @torch.no_grad()
     def embed(
@@ -233,19 +233,20 @@ class SentenceEncoder:
             kept: for each text, (length,) which tokens are there; the others are masked out of attention and pooling
                 and keep their positions. Special tokens stay in any case.
         """
-        vectors: list[Tensor | None] = [None] * len(tokens)
+        vectors: dict[int, Tensor] = {}
         for batch in self.batches(tokens, progress, label):
             mask = batch.mask
             if kept is not None:
                 rows = [list(kept[i]) + [False] * (mask.shape[1] - len(kept[i])) for i in batch.index]
                 mask = mask & (torch.tensor(rows, dtype=torch.bool, device=mask.device) | ~batch.content)
             pooled = self.pooled(self.states(batch.ids, mask, batch.types), mask[:, None])[:, 0].cpu()
-            for row, i in enumerate(batch.index):
-                vectors[i] = pooled[row]
-        zero = self._zero() if any(vector is None for vector in vectors) or not vectors else None
-        if not vectors:
-            return zero[None][:0]
-        return torch.stack([zero if vector is None else vector for vector in vectors])
+            vectors.update(zip(batch.index, pooled, strict=True))
+        if len(vectors) < len(tokens) or not tokens:
+            zero = self._zero()
+            vectors |= {i: zero for i in range(len(tokens)) if i not in vectors}
+            if not tokens:
+                return zero[None][:0]
+        return torch.stack([vectors[i] for i in range(len(tokens))])
 
     def encode(self, texts: Sequence[str], progress: bool = False) -> Tensor:
         """Sentence vectors (texts, dim): what `SentenceTransformer.encode` gives for the same encoder."""
@@ -282,7 +283,7 @@ def score_tokens(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None,
-    function: Callable[[TokenBatch], Tensor],
+    function: Callable[[PaddedTokens], Tensor],
     how: str,
     progress: bool,
     label: str,
@@ -312,8 +313,8 @@ def tracker(total: int, progress: bool, label: str) -> Iterator[Any]:
 def _model_type(name_or_path: str | Path) -> str | None:
     """What the checkpoint's config.json says it is; None where there is none (other errors are for the loader)."""
     try:
-        found = cached_file(resolve_encoder(name_or_path), "config.json", _raise_exceptions_for_missing_entries=False)
-        return None if found is None else json.loads(Path(found).read_text(encoding="utf-8")).get("model_type")
+        path = cached_file(resolve_encoder(name_or_path), "config.json", _raise_exceptions_for_missing_entries=False)
+        return None if path is None else json.loads(Path(path).read_text(encoding="utf-8")).get("model_type")
     except (OSError, ValueError):
         return None
 

@@ -38,11 +38,17 @@ def scores(
     if encoder.model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; use SentenceEncoder.from_model(model).")
     spans, results = text_words(texts, words), []
-    options = {"use_surface": use_surface, "selector": selector, "aggregate": aggregate}
     with tracker(len(texts), progress, "gates") as bar:
         for first in range(0, len(texts), CHUNK):
             part = slice(first, first + CHUNK)
-            for scored in score_texts(encoder.model, texts[part], words=spans[part], **options):
+            for scored in score_texts(
+                encoder.model,
+                texts[part],
+                words=spans[part],
+                use_surface=use_surface,
+                selector=selector,
+                aggregate=aggregate,
+            ):
                 encoder.passes.forward += scored.windows
                 values = scored.probabilities if scored.scores is None else scored.scores
                 # No token touches such a word, or none that may be selected.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..common.checks import check_choice
 from ..common.packages import require
 from ..pooling_hardkuma import normalize
-from .encoder import SentenceEncoder, TokenBatch, score_tokens
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 BASELINES = ("pad", "mask", "unk")
@@ -31,7 +31,7 @@ class Attributions:
     difference: Tensor
 
 
-def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, baseline: str = "pad") -> Attributions:
+def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20, baseline: str = "pad") -> Attributions:
     """Integrated gradients from a baseline of the same length to the sentence, over the input embeddings.
 
     f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], [MASK] or
@@ -39,8 +39,8 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, base
 
     >>> from hardkuma.attribution.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
-    >>> found = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"]))), steps=50)
-    >>> torch.allclose(found.values.sum(1), found.difference, atol=1e-3)
+    >>> result = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"]))), steps=50)
+    >>> torch.allclose(result.values.sum(1), result.difference, atol=1e-3)
     True
     """
     check_choice("baseline", baseline, BASELINES)
@@ -86,7 +86,7 @@ def _called_embedding(encoder: SentenceEncoder) -> Iterator[list[nn.Module]]:
             hook.remove()
 
 
-def _similarity_target(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
+def _similarity_target(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
     states = encoder.states(batch.ids, batch.mask, batch.types)
     return normalize(encoder.pooled(states, batch.mask[:, None])[:, 0])
 

@@ -36,13 +36,13 @@ def scores(
     with tracker(len(texts), progress, "keybert") as bar:
         for text, row in zip(texts, spans, strict=True):
             forms = [fold(text[start:end]) for start, end in row]
-            found: dict[str, float] = {}
+            by_form: dict[str, float] = {}
             if forms:
                 # The words are given: the vectorizer only has to hand them on.
                 analyzer = vectorizer(analyzer=lambda _, forms=forms: forms)
                 pairs = extractor.extract_keywords(text, vectorizer=analyzer, top_n=len(set(forms)))
-                found = {word: float(score) for word, score in pairs}
-            results.append(fill_missing(text, row, [found.get(form) for form in forms]))
+                by_form = {word: float(score) for word, score in pairs}
+            results.append(fill_missing(text, row, [by_form.get(form) for form in forms]))
             bar.update(1)
     return results
 

@@ -49,12 +49,12 @@ def scores(
     moved = (_reencoded if reencode else _pooled)(encoder, tokens, groups, progress)
     results = []
     for i, item in enumerate(tokens):
-        found = dict(zip(groups[i], moved[i], strict=True))
+        distance = dict(zip(groups[i], moved[i], strict=True))
         if unit == "word":
-            values = [found[tuple(group)] if group else None for group in members[i]]
+            values = [distance[tuple(group)] if group else None for group in members[i]]
             results.append(fill_missing(item.text, spans[i], values))
         else:
-            per_token = [found.get((j,), 0.0) for j in range(len(item))]
+            per_token = [distance.get((j,), 0.0) for j in range(len(item))]
             results.append(to_words(item.text, spans[i], members[i], per_token, aggregate))
     return results
 
@@ -89,7 +89,7 @@ def _pooled(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups]
 
 def _without_groups(encoder: SentenceEncoder, states: Tensor, mask: Tensor, groups: Groups) -> list[float]:
     weights = mask.float().repeat(1 + len(groups), 1)  # (sets, length); the first is the whole sentence
-    for place, group in enumerate(groups):
-        weights[1 + place, list(group)] = 0.0
+    for number, group in enumerate(groups):
+        weights[1 + number, list(group)] = 0.0
     vectors = normalize(encoder.pooled(states[None], weights[None])[0])
     return (1 - vectors[1:] @ vectors[0]).tolist()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .encoder import SentenceEncoder, TokenBatch, score_tokens
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -27,7 +27,7 @@ def scores(
     """
 
     @torch.no_grad()
-    def value(batch: TokenBatch) -> Tensor:
+    def value(batch: PaddedTokens) -> Tensor:
         return encoder.states(batch.ids, batch.mask, batch.types).float().norm(dim=-1)
 
     return score_tokens(encoder, texts, words, value, aggregate, progress, "norm")

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ..common.checks import check_choice
 from .attention import layer_attentions
-from .encoder import SentenceEncoder, TokenBatch, score_tokens
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
 @torch.no_grad()
-def rolled(encoder: SentenceEncoder, batch: TokenBatch, layers: str = "last", residual: bool = True) -> Tensor:
+def rolled(encoder: SentenceEncoder, batch: PaddedTokens, layers: str = "last", residual: bool = True) -> Tensor:
     """(batch, length): how much of all tokens' final states traces back to input token i.
 
     With A_l averaged over heads and B_l = (A_l + I) / 2 for the residual connection, R_l = B_l R_{l-1}, R_0 = I;

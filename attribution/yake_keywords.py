@@ -34,8 +34,8 @@ def scores(
     with tracker(len(texts), progress, "yake") as bar:
         for text, row in zip(texts, spans, strict=True):
             extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(row)))
-            found = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
-            values = [found.get(fold(text[start:end]), NO_CANDIDATE) for start, end in row]
+            by_form = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
+            values = [by_form.get(fold(text[start:end]), NO_CANDIDATE) for start, end in row]
             results.append(WordScores(text, row, values))
             bar.update(1)
     return results

@@ -50,7 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..corpora.readers import choose_input_format, read_texts
     from ..corpora.tokens import token_batches
     from ..surface_hardkuma import SURFACE_CLASSES
-    from ..windows_hardkuma import window_length
 
     for name in arguments.data:  # complain before a long pass
         choose_input_format(name)
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
                 count += 1
                 yield text
 
-    length = window_length(model.config, model.tokenizer)
+    length = model.max_length
     after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "

@@ -25,6 +25,7 @@ from ..common.files import write_atomically
 from ..common.versions import versions
 from ..corpora import LabelledSentence
 from ..encoders_hardkuma import fingerprint
+from ..modeling_hardkuma import HardKumaModel
 from .data import Corpus, find_corpora, labels_of, slug, texts_of
 from .faithfulness import RATES
 from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
@@ -34,6 +35,7 @@ from .table import markdown_report
 
 logger = logging.get_logger(__name__)
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+Checkpoint = str | Path | HardKumaModel | SentenceEncoder
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def run_benchmark(
     output: str | Path = "runs/benchmark",
     *,
     encoder: str | Path | SentenceEncoder | None = None,
-    models: Mapping[str, Sequence[Any]] | Sequence[Any] = (),
+    models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint] = (),
     corpora: Sequence[str] | None = None,
     resume: bool = True,
     progress: bool = False,
@@ -136,22 +138,22 @@ def run_benchmark(
     1.0
     """
     config = Settings(sample=sample, seeds=tuple(seeds), **settings)
-    found = find_corpora(data, corpora)
+    chosen = find_corpora(data, corpora)
     folder = Path(output)
     groups = {name: [_load(one) for one in many] for name, many in _grouped(models).items()}
     peers = _peer_encoder(encoder, groups)
     contenders, notes = _contenders(methods, peers, groups)
     command = command or _call(data, methods, output, models, config)
     results: list[MethodResult] = []
-    with tracker(len(found) * (len(contenders) + 1), progress, "benchmark") as bar:
-        for corpus in found:
+    with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
+        for corpus in chosen:
             results.append(_encoder_alone(corpus, peers, config, command))
             bar.update(1)
             for contender in contenders:
                 bar.set_postfix_str(f"{corpus.name}: {contender.method.name}")
                 results.append(_run_or_load(folder, corpus, contender, config, command, resume))
                 bar.update(1)
-    shown = {corpus.name: _example_sentences(corpus, config) for corpus in found}
+    shown = {corpus.name: _example_sentences(corpus, config) for corpus in chosen}
     benchmark = Benchmark(results, folder, notes)
     write_atomically(benchmark.table, markdown_report(results, command, notes))
     from .report import write_report
@@ -163,7 +165,7 @@ def run_benchmark(
 # ---- what to run ----------------------------------------------------------------------------------------------------
 
 
-def _grouped(models: Mapping[str, Sequence[Any]] | Sequence[Any]) -> dict[str, list[Any]]:
+def _grouped(models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint]) -> dict[str, list[Checkpoint]]:
     if isinstance(models, Mapping):
         return {name: list(many) for name, many in models.items()}
     if isinstance(models, (str, Path)):
@@ -171,7 +173,7 @@ def _grouped(models: Mapping[str, Sequence[Any]] | Sequence[Any]) -> dict[str, l
     return {"": list(models)} if len(models) else {}
 
 
-def _load(source: Any) -> SentenceEncoder:
+def _load(source: Checkpoint) -> SentenceEncoder:
     if isinstance(source, SentenceEncoder):
         loaded = source
     elif isinstance(source, (str, Path)):
@@ -212,7 +214,7 @@ def _contenders(
                 own = (
                     replace(method, name=f"{method.name}@{slug(name)}", title=f"{method.title}, {name}") if name else method
                 )
-                contenders.append(_Contender(own, encoders, [fingerprint(one.model) for one in encoders]))
+                contenders.append(_Contender(own, encoders, [fingerprint(one.model or one.encoder) for one in encoders]))
         else:
             notes.append(f"Left out: {method.title} needs a HardKuma checkpoint (--model).")
     return contenders, notes
@@ -263,7 +265,7 @@ def _measure(
     )
     shared = min(config.expensive_sample, len(sentences))
     common = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)["average_precision"]
-    measured = {name: as_json(interval) for name, interval in (metrics | faithful).items()}
+    measured: dict[str, dict[str, Any]] = {name: {**as_json(interval)} for name, interval in (metrics | faithful).items()}
     labels = labels_of(sentences)
     curves_of_runs = [Ranking(labels, [item.scores for item in run]).curve() for run in runs]
     measured["average_precision"]["runs"] = [round(curve.average_precision(), 6) for curve in curves_of_runs]
@@ -339,8 +341,8 @@ def _encoder_alone(corpus: Corpus, encoder: SentenceEncoder, config: Settings, c
 # ---- examples -------------------------------------------------------------------------------------------------------
 
 
-def _example_places(corpus: Corpus, config: Settings) -> list[int]:
-    """Places in the sample that every method has: sentences of readable length with an entity."""
+def _example_numbers(corpus: Corpus, config: Settings) -> list[int]:
+    """Numbers of sentences of the sample that every method has: those of readable length with an entity."""
     sample = corpus.sample(config.sample, config.sample_seed)[: config.expensive_sample]
     fit = [i for i, s in enumerate(sample) if 6 <= len(s.offsets) <= 30 and any(tag != "O" for tag in s.tags)]
     return (fit or list(range(len(sample))))[: config.examples]
@@ -348,11 +350,11 @@ def _example_places(corpus: Corpus, config: Settings) -> list[int]:
 
 def _example_sentences(corpus: Corpus, config: Settings) -> list[LabelledSentence]:
     sample = corpus.sample(config.sample, config.sample_seed)
-    return [sample[i] for i in _example_places(corpus, config)]
+    return [sample[i] for i in _example_numbers(corpus, config)]
 
 
 def _example_scores(
     corpus: Corpus, config: Settings, sentences: list[LabelledSentence], run: list[WordScores]
 ) -> list[dict[str, Any]]:
-    places = [i for i in _example_places(corpus, config) if i < len(sentences)]
-    return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in places]
+    numbers = [i for i in _example_numbers(corpus, config) if i < len(sentences)]
+    return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in numbers]

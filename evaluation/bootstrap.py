@@ -32,8 +32,8 @@ def bootstrap(
         samples: draws; 0 leaves the bounds NaN.
 
     >>> values = np.arange(100.0)
-    >>> found = bootstrap(lambda w: {"mean": float(w @ values / w.sum())}, 100)["mean"]
-    >>> found.value, 40 < found.low < 49.5 < found.high < 60
+    >>> mean = bootstrap(lambda w: {"mean": float(w @ values / w.sum())}, 100)["mean"]
+    >>> mean.value, 40 < mean.low < 49.5 < mean.high < 60
     (49.5, True)
     """
     if not 0 < level < 1:

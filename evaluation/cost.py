@@ -147,10 +147,10 @@ def growth(rows: Sequence[Cost], method: str) -> float:
     >>> growth([Cost("m", "m", 64, 1.0, 1, 0, 1), Cost("m", "m", 128, 4.0, 1, 0, 1)], "m")
     2.0
     """
-    mine = sorted((row.tokens, row.seconds) for row in rows if row.method == method)[-2:]
-    if len(mine) < 2 or min(seconds for _, seconds in mine) <= 0:
+    longest = sorted((row.tokens, row.seconds) for row in rows if row.method == method)[-2:]
+    if len(longest) < 2 or min(seconds for _, seconds in longest) <= 0:
         return float("nan")
-    (short, low), (long, high) = mine
+    (short, low), (long, high) = longest
     return math.log(high / low) / math.log(long / short)
 
 
@@ -160,9 +160,9 @@ def cost_table(rows: Sequence[Cost]) -> str:
     head = " | ".join(f"{length} tokens" for length in lengths)
     lines = [f"| method | {head} | passes | times the encoder | growth |", "|---|" + "---:|" * (len(lengths) + 3)]
     for name in dict.fromkeys(row.method for row in rows):
-        mine = {row.tokens: row for row in rows if row.method == name}
-        last = mine[max(mine)]
-        cells = [milliseconds(mine[length].seconds) if length in mine else "" for length in lengths]
+        by_length = {row.tokens: row for row in rows if row.method == name}
+        last = by_length[max(by_length)]
+        cells = [milliseconds(by_length[length].seconds) if length in by_length else "" for length in lengths]
         rate = growth(rows, name)
         power = "" if math.isnan(rate) else f"{rate:.2f}"
         passes = f"{last.forward:.0f}" + (f" + {last.backward:.0f} back" if last.backward else "")
@@ -175,10 +175,10 @@ def cost_plot(rows: Sequence[Cost]) -> str:
     """Seconds per sentence over tokens, both logarithmic, as SVG."""
     names = list(dict.fromkeys(row.method for row in rows))
     lines = []
-    for place, name in enumerate(names):
-        mine = [row for row in rows if row.method == name]
-        style = {**style_of(place, name in ("encoder", "gates")), "label": mine[0].title}
-        lines.append(([row.tokens for row in mine], [max(row.seconds, 1e-7) for row in mine], style))
+    for number, name in enumerate(names):
+        of_method = [row for row in rows if row.method == name]
+        style = {**style_of(number, name in ("encoder", "gates")), "label": of_method[0].title}
+        lines.append(([row.tokens for row in of_method], [max(row.seconds, 1e-7) for row in of_method], style))
     return line_plot(lines, "tokens", "seconds per sentence", "cost by length", log=True)
 
 

@@ -101,16 +101,16 @@ def faithfulness(
         vectors = encoder.embed(encoder.tokenize(texts), None, progress, "faithfulness")
     whole = encoder.embed(tokens)
     cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
-    place = {key: row for row, key in enumerate(wanted)}
+    row_of = {key: row for row, key in enumerate(wanted)}
     shape = (len(results), len(rates))
     sufficiency, comprehensiveness = np.full(shape, np.nan), np.full(shape, np.nan)
     rationales = torch.zeros(*shape, whole.shape[-1])
     for i, row in enumerate(selections):
         for j, words in enumerate(row):
             if words:
-                sufficiency[i, j] = cosines[place[i, words, True]]
-                comprehensiveness[i, j] = 1 - cosines[place[i, words, False]]
-                rationales[i, j] = vectors[place[i, words, True]]
+                sufficiency[i, j] = cosines[row_of[i, words, True]]
+                comprehensiveness[i, j] = 1 - cosines[row_of[i, words, False]]
+                rationales[i, j] = vectors[row_of[i, words, True]]
     token_rates = _token_rates(tokens, results, selections)
     return Faithfulness(rates, sufficiency, comprehensiveness, token_rates, whole, rationales)
 

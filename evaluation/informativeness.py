@@ -95,17 +95,18 @@ def correlate(
                 for name in methods:
                     method = find_method(name)
                     bar.update(1)
-                    if method.kind == "gates" and encoder.model is None:
+                    weighted = encoder.model if method.kind == "gates" else encoder.encoder
+                    if weighted is None:
                         continue
                     texts, words = texts_of(sentences)
-                    key = (name, fingerprint(encoder.model if method.kind == "gates" else encoder.encoder))
+                    key = (name, fingerprint(weighted))
                     scores = known[key] if key in known else method.scores(encoder, texts, words)
                     known[key] = scores
                     for kind, values in information.items():
                         tags = [ALL, *_common_tags(sentences, minimum)] if corpus.name in by_tag else [ALL]
                         for tag in tags:
-                            found = _correlation(sentences, scores, values, tag, draws, seed)
-                            rows.append(Correlation(model, corpus.name, name, kind, tag, *found))
+                            measured = _correlation(sentences, scores, values, tag, draws, seed)
+                            rows.append(Correlation(model, corpus.name, name, kind, tag, *measured))
     return rows
 
 
@@ -153,14 +154,14 @@ def correlation_table(rows: Sequence[Correlation]) -> str:
     """Markdown: methods and models down, kinds of information across, one table per corpus and tag."""
     lines = ["# Do word weights follow information?", ""]
     for corpus, tag in dict.fromkeys((row.corpus, row.tag) for row in rows):
-        mine = [row for row in rows if (row.corpus, row.tag) == (corpus, tag)]
-        lines += [f"## {corpus}, {'all words' if tag == ALL else tag} ({mine[0].words} words)", ""]
+        listed = [row for row in rows if (row.corpus, row.tag) == (corpus, tag)]
+        lines += [f"## {corpus}, {'all words' if tag == ALL else tag} ({listed[0].words} words)", ""]
         lines.append("| weights | model | " + " | ".join(f"{kind}, pooled | within" for kind in INFORMATION) + " |")
         lines.append("|---|---|" + "---:|---:|" * len(INFORMATION))
-        for method, model in dict.fromkeys((row.method, row.model) for row in mine):
+        for method, model in dict.fromkeys((row.method, row.model) for row in listed):
             cells = []
             for kind in INFORMATION:
-                row = next(r for r in mine if (r.method, r.model, r.information) == (method, model, kind))
+                row = next(r for r in listed if (r.method, r.model, r.information) == (method, model, kind))
                 cells += [_shown(row.pooled), "" if math.isnan(row.within) else f"{row.within:.2f}"]
             lines.append(f"| {METHODS[method].title} | {model} | {' | '.join(cells)} |")
         lines.append("")
@@ -181,11 +182,11 @@ def _shown(interval: Interval) -> str:
 
 def correlation_plot(rows: Sequence[Correlation], corpus: str, information: str = "self_information") -> str:
     """Bars by part of speech (or "all"), one colour per method and model, as SVG."""
-    mine = [row for row in rows if row.corpus == corpus and row.information == information]
-    tags = list(dict.fromkeys(row.tag for row in mine))
+    drawn = [row for row in rows if row.corpus == corpus and row.information == information]
+    tags = list(dict.fromkeys(row.tag for row in drawn))
     bars: dict[str, list[float]] = {}
-    for method, model in dict.fromkeys((row.method, row.model) for row in mine):
-        values = {row.tag: row.pooled.value for row in mine if (row.method, row.model) == (method, model)}
+    for method, model in dict.fromkeys((row.method, row.model) for row in drawn):
+        values = {row.tag: row.pooled.value for row in drawn if (row.method, row.model) == (method, model)}
         bars[f"{method}, {model}"] = [values.get(tag, float("nan")) for tag in tags]
     return bar_plot(tags, bars, f"Spearman with {information.replace('_', ' ')}", f"{corpus} {information}")
 

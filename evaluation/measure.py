@@ -74,8 +74,8 @@ def _run_statistics(
         "precision_at_rate": lambda w: curve.at(w).precision_at_rate(PRECISION_RATE),
     }
     functions |= _span_statistics(top_of_corpus(labels, run, seed), gold, "")
-    if all(result.selected is not None for result in run):
-        chosen = [list(result.selected) for result in run]
+    chosen = [result.selected for result in run if result.selected is not None]
+    if len(chosen) == len(run):
         counts = f1_of_selection(labels, chosen)
         sizes = np.array([[sum(row), len(row)] for row in chosen], dtype=float)
         functions["f1_own"] = lambda w: f1_from_counts(w @ counts)
@@ -87,12 +87,15 @@ def _run_statistics(
 def _span_statistics(
     chosen: list[list[bool]], gold: list[list[tuple[int, int]]], suffix: str
 ) -> dict[str, Callable[[np.ndarray], float]]:
-    functions = {}
-    for match in ("exact", "overlap"):
-        rows = [span_counts(selected_spans(row), spans, match) for row, spans in zip(chosen, gold, strict=True)]
-        counts = np.array(rows, dtype=float).reshape(-1, 4)
-        functions[f"span_f1_{match}{suffix}"] = lambda w, counts=counts: span_f1(w @ counts)
-    return functions
+    return {f"span_f1_{match}{suffix}": _span_statistic(chosen, gold, match) for match in ("exact", "overlap")}
+
+
+def _span_statistic(
+    chosen: list[list[bool]], gold: list[list[tuple[int, int]]], match: str
+) -> Callable[[np.ndarray], float]:
+    rows = [span_counts(selected_spans(row), spans, match) for row, spans in zip(chosen, gold, strict=True)]
+    counts = np.array(rows, dtype=float).reshape(-1, 4)
+    return lambda weights: span_f1(weights @ counts)
 
 
 def _ratio(pair: np.ndarray) -> float:
@@ -111,10 +114,10 @@ def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], se
     order = np.lexsort((np.random.default_rng(seed).random(len(values)), -values))
     top = np.zeros(len(values), dtype=bool)
     top[order[:number]] = True
-    chosen, place = [], 0
+    chosen, first = [], 0
     for result in run:
-        chosen.append(top[place : place + len(result.scores)].tolist())
-        place += len(result.scores)
+        chosen.append(top[first : first + len(result.scores)].tolist())
+        first += len(result.scores)
     return chosen
 
 
@@ -137,9 +140,9 @@ def faithfulness_metrics(
     """Areas under the sufficiency and comprehensiveness curves with intervals, alignment and uniformity of the
     rationales without; and the mean curves. All are means over runs, each with its own encoder."""
     pairs = zip(encoders, runs, strict=True)
-    found = [faithfulness(encoder, run, rates, removal, seed, progress) for encoder, run in pairs]
+    curves_of_runs = [faithfulness(encoder, run, rates, removal, seed, progress) for encoder, run in pairs]
     areas = {
-        name: np.mean([one.areas(getattr(one, name)) for one in found], axis=0)
+        name: np.mean([one.areas(getattr(one, name)) for one in curves_of_runs], axis=0)
         for name in ("sufficiency", "comprehensiveness")
     }
 
@@ -148,19 +151,19 @@ def faithfulness_metrics(
 
     curves = {"rates": list(map(float, rates))}
     for name in ("sufficiency", "comprehensiveness", "token_rates"):
-        stacked = np.stack([getattr(one, name) for one in found])
+        stacked = np.stack([getattr(one, name) for one in curves_of_runs])
         curves[name] = [round(float(value), 4) for value in np.nanmean(stacked, axis=(0, 1))]
     intervals = bootstrap(statistic, len(runs[0]), samples, seed=seed)
-    return intervals | _geometry(found), curves
+    return intervals | _geometry(curves_of_runs), curves
 
 
-def _geometry(found: Sequence[Faithfulness]) -> dict[str, Interval]:
+def _geometry(curves_of_runs: Sequence[Faithfulness]) -> dict[str, Interval]:
     """Alignment of anchors and rationales at the rate nearest to GEOMETRY_RATE, and uniformity of both."""
     values: dict[str, list[float]] = {"alignment": [], "uniformity_anchor": [], "uniformity_rationale": []}
-    for one in found:
-        place = int(np.argmin(np.abs(np.array(one.rates) - GEOMETRY_RATE)))
-        present = torch.tensor(np.isfinite(one.sufficiency[:, place]))
-        anchors, rationales = one.anchors[present], one.rationales[present, place]
+    for one in curves_of_runs:
+        nearest = int(np.argmin(np.abs(np.array(one.rates) - GEOMETRY_RATE)))
+        present = torch.tensor(np.isfinite(one.sufficiency[:, nearest]))
+        anchors, rationales = one.anchors[present], one.rationales[present, nearest]
         if len(anchors) < 2:
             return {}
         values["alignment"].append(alignment(anchors, rationales))

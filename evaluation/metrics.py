@@ -116,8 +116,8 @@ def _faithful(curve: str) -> Callable[..., float]:
     ) -> float:
         spans = text_words(references, words)
         results = [WordScores(text, s, list(p)) for text, s, p in zip(references, spans, predictions, strict=True)]
-        found = faithfulness(encoder, results, rates, removal)
-        return float(np.nanmean(found.areas(getattr(found, curve))))
+        measured = faithfulness(encoder, results, rates, removal)
+        return float(np.nanmean(measured.areas(getattr(measured, curve))))
 
     return function
 
@@ -275,7 +275,9 @@ def as_evaluate(name: str, **options: Any) -> Any:
     if metric.references is not None:
         features["references"] = kinds[metric.references]
 
-    class HardKumaMetric(evaluate.Metric):
+    base: Any = evaluate.Metric
+
+    class HardKumaMetric(base):
         higher_is_better = metric.higher_is_better
 
         def _info(self) -> Any:

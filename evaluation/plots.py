@@ -17,15 +17,15 @@ _INK = "#010203"  # stands for the page's text colour
 _WIDTH, _HEIGHT = 4.6, 3.5  # inches; small, so that labels stay readable on a phone
 
 
-def style_of(place: int, highlight: bool = False) -> dict[str, Any]:
+def style_of(number: int, highlight: bool = False) -> dict[str, Any]:
     """Colour, line style and width of the n-th line.
 
     >>> style_of(0)["color"] == style_of(10)["color"], style_of(0)["linestyle"], style_of(10)["linestyle"]
     (True, 'solid', 'dashed')
     """
     return {
-        "color": COLORS[place % len(COLORS)],
-        "linestyle": STYLES[place // len(COLORS) % len(STYLES)],
+        "color": COLORS[number % len(COLORS)],
+        "linestyle": STYLES[number // len(COLORS) % len(STYLES)],
         "linewidth": 3.0 if highlight else 1.3,
         "zorder": 3 if highlight else 2,
     }
@@ -72,21 +72,21 @@ def scatter_plot(
     figure.draw_without_rendering()  # fixes the scales, so that labels can be placed in pixels
     taken = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in points]
     for (x, y, label, _), here in zip(points, list(taken), strict=True):
-        shift = _free_place(here, taken)
+        shift = _free_spot(here, taken)
         axes.annotate(
             label, (x, y), xytext=shift, textcoords="offset points", fontsize=9, color=_INK, ha="center", va="center"
         )
     return _svg(figure, title)
 
 
-def _free_place(here: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[float, float]:
+def _free_spot(here: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[float, float]:
     """Where around a point a label covers no point and no label; the offset in points, noted in `taken`."""
     scale = 100 / 72  # pixels per point at matplotlib's resolution
     ring = [(r * cos, r * sin) for r in (10, 18, 26) for cos, sin in _DIRECTIONS]
     for dx, dy in ring:
-        place = (here[0] + dx * scale, here[1] + dy * scale)
-        if all(abs(place[0] - x) > 15 or abs(place[1] - y) > 13 for x, y in taken):
-            taken.append(place)
+        spot = (here[0] + dx * scale, here[1] + dy * scale)
+        if all(abs(spot[0] - x) > 15 or abs(spot[1] - y) > 13 for x, y in taken):
+            taken.append(spot)
             return dx, dy
     return ring[0]
 
@@ -99,9 +99,9 @@ def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label
     height = 1.0 + 0.14 * len(groups) * (len(bars) + 1) + _legend_height(len(bars))
     figure, axes = _axes(x_label, "", height)
     thick = 0.8 / max(1, len(bars))
-    for place, (name, values) in enumerate(bars.items()):
-        heights = [i + place * thick for i in range(len(groups))]
-        axes.barh(heights, values, height=thick * 0.92, color=COLORS[place % len(COLORS)], zorder=2, label=name)
+    for number, (name, values) in enumerate(bars.items()):
+        heights = [i + number * thick for i in range(len(groups))]
+        axes.barh(heights, values, height=thick * 0.92, color=COLORS[number % len(COLORS)], zorder=2, label=name)
     _legend(figure, len(bars))
     axes.set_yticks([i + 0.4 - thick / 2 for i in range(len(groups))], list(groups))
     axes.invert_yaxis()

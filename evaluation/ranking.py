@@ -109,15 +109,17 @@ def _flatten(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if len(labels) != len(scores):
         raise ValueError(f"labels of {len(labels)} sentences, but scores of {len(scores)}; give both for every sentence.")
-    for place, (row, values) in enumerate(zip(labels, scores, strict=True)):
+    for number, (row, values) in enumerate(zip(labels, scores, strict=True)):
         if len(row) != len(values):
-            raise ValueError(f"sentence {place} has {len(row)} labels but {len(values)} scores; give one of each per word.")
+            given = f"{len(row)} labels but {len(values)} scores"
+            raise ValueError(f"sentence {number} has {given}; give one of each per word.")
     flat = np.array([int(bool(value)) for row in labels for value in row], dtype=float)
-    values = np.array([float(value) for row in scores for value in row], dtype=float)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{int((~np.isfinite(values)).sum())} scores are NaN or infinite; a ranking needs finite numbers.")
+    flat_scores = np.array([float(value) for row in scores for value in row], dtype=float)
+    if not np.isfinite(flat_scores).all():
+        count = int((~np.isfinite(flat_scores)).sum())
+        raise ValueError(f"{count} scores are NaN or infinite; a ranking needs finite numbers.")
     sentences = np.repeat(np.arange(len(labels)), [len(row) for row in labels])
-    return flat, values, sentences
+    return flat, flat_scores, sentences
 
 
 def f1_of_selection(labels: Sequence[Sequence[int]], selected: Sequence[Sequence[int]]) -> np.ndarray:

@@ -57,9 +57,10 @@ def report_html(
         f"<p>Made with <code>{escape(command)}</code></p>",
         f"<nav>{links}</nav>",
     ]
-    for place, (name, mine) in enumerate(by_corpus.items()):
-        parts.append(f'<section id="corpus-{place}"><h2>{escape(name)}</h2>')
-        parts += [_facts(mine), _table(mine), _plots(name, mine), _examples(mine, examples.get(name, ()))]
+    for number, (name, of_corpus) in enumerate(by_corpus.items()):
+        parts.append(f'<section id="corpus-{number}"><h2>{escape(name)}</h2>')
+        parts += [_facts(of_corpus), _table(of_corpus), _plots(name, of_corpus)]
+        parts.append(_examples(of_corpus, examples.get(name, ())))
         parts.append("</section>")
     parts.append(f'<section><h2>How to read this</h2><p class="small">{escape(" ".join(LEGEND))}</p>')
     if notes:
@@ -146,9 +147,9 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
 
 def _cost_plot(corpus: str, results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
     points = [
-        (max(1000 * r.seconds_per_sentence, 1e-3), r.value("average_precision"), str(i + 1), styles[r.method])
+        (max(1000 * r.seconds_per_sentence, 1e-3), precision, str(i + 1), styles[r.method])
         for i, r in enumerate(results)
-        if r.value("average_precision") is not None
+        if (precision := r.value("average_precision")) is not None
     ]
     return scatter_plot(points, "ms per sentence", "average precision", f"{corpus} cost")
 
@@ -170,12 +171,12 @@ def _examples(results: Sequence[MethodResult], sentences: Sequence[LabelledSente
     if not sentences:
         return ""
     blocks = []
-    for place, sentence in enumerate(sentences):
+    for number, sentence in enumerate(sentences):
         rows = [_example_row("labels", _gold_words(sentence), "gold")]
         for result in results:
-            if place < len(result.examples):
-                rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[place]), result.kind))
-        opened = " open" if place == 0 else ""
+            if number < len(result.examples):
+                rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[number]), result.kind))
+        opened = " open" if number == 0 else ""
         blocks.append(f"<details{opened}><summary>{escape(sentence.text)}</summary><dl>{''.join(rows)}</dl></details>")
     explained = "The stronger the shade, the more important within the sentence; underlined words are its top fifth."
     return f'<h3>The same sentences, side by side</h3><p class="small">{explained}</p>{"".join(blocks)}'

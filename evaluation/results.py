@@ -27,7 +27,7 @@ class MethodResult:
         settings: all that the numbers depend on.
         command, versions, created: how, with what and when they were made.
         seconds, forward_passes, backward_passes: for the word scores of all runs, nothing else.
-        metrics: name -> value, low, high (95%); None where undefined.
+        metrics: name -> value, low, high (95%), None where undefined; of average precision also that of all runs.
         common: average precision on the sentences that every method has in common.
         curves: `precision_recall` and `faithfulness`, for plots.
         examples: scores (and decisions) of the first run on the example sentences.
@@ -48,7 +48,7 @@ class MethodResult:
     seconds: float
     forward_passes: int
     backward_passes: int
-    metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     common: dict[str, float | None] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)

@@ -50,7 +50,7 @@ def gold_spans(tags: Sequence[str]) -> list[WordSpan]:
 
 
 def span_counts(predicted: Sequence[WordSpan], gold: Sequence[WordSpan], match: str = "exact") -> list[int]:
-    """[predicted spans that are right, predicted, entities that are found, entities] of one sentence.
+    """[predicted spans that are right, predicted, entities that are met, entities] of one sentence.
 
     exact: the same first and last word. overlap: at least one word in common.
 
@@ -63,19 +63,19 @@ def span_counts(predicted: Sequence[WordSpan], gold: Sequence[WordSpan], match: 
         return a == b if match == "exact" else a[0] < b[1] and b[0] < a[1]
 
     right = sum(any(meets(span, entity) for entity in gold) for span in predicted)
-    found = sum(any(meets(span, entity) for span in predicted) for entity in gold)
-    return [right, len(predicted), found, len(gold)]
+    met = sum(any(meets(span, entity) for span in predicted) for entity in gold)
+    return [right, len(predicted), met, len(gold)]
 
 
 def span_f1(counts: np.ndarray) -> float:
-    """F1 of summed counts: harmonic mean of right / predicted and found / entities.
+    """F1 of summed counts: harmonic mean of right / predicted and met / entities.
 
     >>> span_f1(np.array([1, 2, 1, 1])).__round__(4)
     0.6667
     """
-    right, predicted, found, entities = (float(value) for value in counts)
+    right, predicted, met, entities = (float(value) for value in counts)
     if predicted + entities == 0:
         return float("nan")
     precision = right / predicted if predicted else 0.0
-    recall = found / entities if entities else 0.0
+    recall = met / entities if entities else 0.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

@@ -57,7 +57,9 @@ def cell(result: MethodResult, column: Column) -> str:
     if value is None:
         return ""
     shown = _short(value)
-    return f"{shown} [{_short(low)}, {_short(high)}]" if column.interval and low is not None else shown
+    if not column.interval or low is None or high is None:
+        return shown
+    return f"{shown} [{_short(low)}, {_short(high)}]"
 
 
 def milliseconds(seconds: float) -> str:
@@ -105,8 +107,8 @@ def markdown_report(results: Sequence[MethodResult], command: str, notes: Sequen
     parts = ["# Which words carry the embedding? A benchmark", ""]
     parts += [f"Made with `{command}`.", "", *LEGEND, ""]
     for corpus in dict.fromkeys(result.corpus for result in results):
-        mine = [result for result in results if result.corpus == corpus]
-        parts += [f"## {corpus}", "", markdown_table(mine), ""]
+        of_corpus = [result for result in results if result.corpus == corpus]
+        parts += [f"## {corpus}", "", markdown_table(of_corpus), ""]
     if notes:
         parts += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     return "\n".join(parts)
@@ -128,21 +130,21 @@ def card_table(results: Sequence[MethodResult], command: str) -> str:
     headings = [f"AP {corpus} ↑" for corpus in corpora] + ["sufficiency ↑", "comprehensiveness ↑", "passes / sentence ↓"]
     lines = [BEGIN, f"| method | {' | '.join(headings)} |", "|---|" + "---:|" * len(headings)]
 
-    def mean(found: dict[str, MethodResult], name: str) -> float:
-        values = [value for result in found.values() if (value := result.value(name)) is not None]
+    def mean(by_corpus: dict[str, MethodResult], name: str) -> float:
+        values = [value for result in by_corpus.values() if (value := result.value(name)) is not None]
         return sum(values) / len(values) if values else 0.0
 
     order = sorted(
         methods.values(),
-        key=lambda found: (next(iter(found.values())).kind == "reference", -mean(found, "average_precision")),
+        key=lambda by_corpus: (next(iter(by_corpus.values())).kind == "reference", -mean(by_corpus, "average_precision")),
     )
-    for found in order:
-        first = next(iter(found.values()))
+    for by_corpus in order:
+        first = next(iter(by_corpus.values()))
         title = first.title.replace("|", "\\|")
         title = f"**{title}**" if first.kind == "gates" else f"*{title}*" if first.kind == "reference" else title
-        cells = [_short(found[name].value("average_precision") or 0.0) if name in found else "" for name in corpora]
-        cells += [_short(mean(found, name)) for name in ("sufficiency", "comprehensiveness")]
-        cells.append(f"{sum(result.passes_per_sentence for result in found.values()) / len(found):.1f}")
+        cells = [_short(by_corpus[name].value("average_precision") or 0.0) if name in by_corpus else "" for name in corpora]
+        cells += [_short(mean(by_corpus, name)) for name in ("sufficiency", "comprehensiveness")]
+        cells.append(f"{sum(result.passes_per_sentence for result in by_corpus.values()) / len(by_corpus):.1f}")
         lines.append(f"| {title} | {' | '.join(cells)} |")
     spread = _spread(results, corpora)
     return "\n".join([*lines, "", f"{CARD_LEGEND}{spread} Made with `{command}`.", END])

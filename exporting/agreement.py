@@ -37,8 +37,8 @@ def agreement(
 ) -> Agreement:
     """Compare (n,) probabilities of an export with (n,) of the gates, each under its own decision threshold.
 
-    >>> found = agreement(np.array([0.1, 0.7, 0.8]), np.array([0.2, 0.4, 0.9]))
-    >>> found.auroc, found.spearman, round(found.decisions, 2)
+    >>> measured = agreement(np.array([0.1, 0.7, 0.8]), np.array([0.2, 0.4, 0.9]))
+    >>> measured.auroc, measured.spearman, round(measured.decisions, 2)
     (1.0, 1.0, 0.67)
     """
     if probabilities.shape != gates.shape or probabilities.ndim != 1 or len(gates) < 2:

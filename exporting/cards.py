@@ -8,6 +8,7 @@ from huggingface_hub import ModelCardData
 
 from ..common.showcase import SHOWCASE
 from ..encoders_hardkuma import EMBEDDED_NAMES
+from ..modeling_hardkuma import HardKumaModel
 from .agreement import Agreement
 
 LICENSE = "apache-2.0"
@@ -19,13 +20,13 @@ OUTPUTS = {
 }
 
 
-def base_model(model: Any) -> str | None:
+def base_model(model: HardKumaModel) -> str | None:
     """Hub id of the encoder, where it has one."""
     name = model.config.encoder_name_or_path
     return EMBEDDED_NAMES[0] if name in EMBEDDED_NAMES else name
 
 
-def _metadata(model: Any, **fields: Any) -> str:
+def _metadata(model: HardKumaModel, **fields: Any) -> str:
     tags = ["hardkuma", "rationale", "unsupervised", *fields.pop("tags", [])]
     data = ModelCardData(license=LICENSE, base_model=base_model(model), tags=tags, ignore_metadata_errors=False, **fields)
     return f"---\n{data.to_yaml()}\n---\n"
@@ -52,7 +53,12 @@ def _depth(layers: int | None) -> str:
 
 
 def native_card(
-    model: Any, found: dict[str, Agreement], source: str, fitted: int, held_out: int, layers: int | None = None
+    model: HardKumaModel,
+    agreements: dict[str, Agreement],
+    source: str,
+    fitted: int,
+    held_out: int,
+    layers: int | None = None,
 ) -> str:
     """README.md of a native export: metadata, widget examples, how to use it, how far it agrees.
 
@@ -73,7 +79,7 @@ def native_card(
     surface = (
         "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not\n"
         "have it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
-        if "surface" in found
+        if "surface" in agreements
         else ""
     )
     return f"""{head}
@@ -94,10 +100,10 @@ find("Marie Curie moved to Paris in 1891.")
 ## How far it agrees with the gates
 
 The gates are a small network; this head is linear, fitted to their probabilities on {fitted:,} texts of {source}.
-Measured on {held_out:,} other texts of the same source, over {found["gates"].tokens:,} tokens; higher is better in the
+Measured on {held_out:,} other texts of the same source, over {agreements["gates"].tokens:,} tokens; higher is better in the
 first four rows:
 
-{agreement_table({titles[name]: values for name, values in found.items()})}{surface}
+{agreement_table({titles[name]: values for name, values in agreements.items()})}{surface}
 
 The decision (`ENTITY` against `O`) is calibrated so that this model selects as many tokens of the fitting text as the gates
 do. For the gates themselves, rates and thresholds at inference, and rationale embeddings, use the HardKuma checkpoint.
@@ -109,7 +115,7 @@ is not an entity recogniser. On text unlike the fitting text the agreement may b
 """
 
 
-def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
+def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
     """README.md of an ONNX export: files, inputs, outputs, what was measured."""
     encoder, config = base_model(model), model.config
     head = _metadata(
@@ -121,15 +127,15 @@ def onnx_card(model: Any, report: dict[str, Any], source: str) -> str:
     )
     measured, quantised = [f"| `model.onnx` | fp32 | {report['fp32']['megabytes']:.1f} | 1.00 | | | |"], ""
     if "int8" in report:
-        found = report["int8"]
+        int8 = report["int8"]
         measured.append(
-            f"| `model_int8.onnx` | int8 weights | {found['megabytes']:.1f} | {found['speed']:.2f} | "
-            f"{found['pearson']:.4f} | {found['decisions_changed']:.4f} | {found['anchor_cosine']:.4f} |"
+            f"| `model_int8.onnx` | int8 weights | {int8['megabytes']:.1f} | {int8['speed']:.2f} | "
+            f"{int8['pearson']:.4f} | {int8['decisions_changed']:.4f} | {int8['anchor_cosine']:.4f} |"
         )
         quantised = (
             "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean\n"
-            f"cosine of the anchor embedding to fp32's: {found['texts']:,} texts of {source} ({found['tokens']:,} tokens) "
-            f"with {found['threads']} thread(s) of the machine that exported.\n"
+            f"cosine of the anchor embedding to fp32's: {int8['texts']:,} texts of {source} ({int8['tokens']:,} tokens) "
+            f"with {int8['threads']} thread(s) of the machine that exported.\n"
         )
     outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
     table = "\n".join(measured)

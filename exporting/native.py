@@ -23,8 +23,7 @@ from ..corpora.tokens import token_batches
 from ..features_hardkuma import layers_below
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
-from ..modeling_hardkuma import HardKumaModel, HardKumaOutput
-from ..windows_hardkuma import window_length
+from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import find_selector, select_gates
 from .agreement import Agreement, agreement
 from .cards import native_card
@@ -57,7 +56,7 @@ def export_native(
         a surface view: with the gates as the pipeline gives them, which also see letter case.
     """
     held_out = list(texts[:: round(1 / HELD_OUT)])
-    fitted = [text for place, text in enumerate(texts) if place % round(1 / HELD_OUT)]
+    fitted = [text for number, text in enumerate(texts) if number % round(1 / HELD_OUT)]
     if not fitted:
         raise ValueError(f"{len(texts)} texts are too few to fit a head and hold some out: give at least 2.")
     find_selector(model.config, selector)
@@ -74,13 +73,13 @@ def export_native(
         head.weight.copy_(torch.stack([-weight / 2, weight / 2]))
         head.bias.copy_(torch.stack([-bias / 2, bias / 2]))
     _, gates, probabilities = _collect(model, selector, stock, head, held_out, "measuring", progress)
-    found = {
+    agreements = {
         name: agreement(probabilities.numpy(), values.numpy(), gate_threshold=threshold) for name, values in gates.items()
     }
     layers = stock.config.num_hidden_layers
     card = native_card(
         model,
-        found,
+        agreements,
         source,
         len(fitted),
         len(held_out),
@@ -91,9 +90,9 @@ def export_native(
         write_tokenizer(folder, model.tokenizer, model.config)
         (folder / "README.md").write_text(card, encoding="utf-8")
         report = {"fitted_texts": len(fitted), "held_out_texts": len(held_out), "source": source}
-        report.update({name: values.as_dict() for name, values in found.items()})
+        report.update({name: values.as_dict() for name, values in agreements.items()})
         (folder / "agreement.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return found
+    return agreements
 
 
 def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
@@ -112,9 +111,9 @@ def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
             "export to ONNX instead, or serve the checkpoint with trust_remote_code=True."
         ) from error
     left_out -= set(stock.base_model.state_dict())
-    found = stock.base_model.load_state_dict(model.encoder.state_dict(), strict=False)
+    loaded = stock.base_model.load_state_dict(model.encoder.state_dict(), strict=False)
     # Poolers take no part in token classification.
-    lost = [key for key in (*found.missing_keys, *found.unexpected_keys) if "pooler" not in key and key not in left_out]
+    lost = [key for key in (*loaded.missing_keys, *loaded.unexpected_keys) if "pooler" not in key and key not in left_out]
     if lost:
         raise ValueError(f"the weights of {type(model.encoder).__name__} do not fit {type(stock).__name__}: {lost[0]!r}.")
     return stock.float().to(model.device).eval()
@@ -157,24 +156,20 @@ def _collect(
     """Of all content tokens: what the head sees (n, hidden), the gates by name (n,), the stock probabilities (n,)."""
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    length = window_length(model.config, model.tokenizer)
     with_surface = bool(model.gate_head.surface_log_odds.any())
     features: list[Tensor] = []
     probabilities: list[Tensor] = []
     gates: dict[str, list[Tensor]] = {"gates": [], **({"surface": []} if with_surface else {})}
     bar = tqdm(desc=title, unit="batch", disable=not progress, leave=False)
-    for batch in token_batches(model.tokenizer, texts, length, shapes=with_surface):
+    for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface):
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         shapes = batch.pop("surface_ids", None)
         content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)
         logits = stock(**batch).logits
         features.append(seen.pop()[content].float().cpu())
         probabilities.append(logits.float().softmax(-1)[..., 1][content].cpu())
-        out = model(**batch, return_embeddings=False)
-        named = {"gates": out.gate_probs}
-        if shapes is not None:
-            named["surface"] = _shifted(model, out, shapes)
-        for name, probs in named.items():
+        for name, surface_ids in (("gates", None), ("surface", shapes))[: len(gates)]:
+            probs = model.gate_probabilities(**batch, surface_ids=surface_ids)
             gates[name].append(select_gates(probs, model.config, selector)[content].cpu())
         bar.update()
     bar.close()
@@ -182,15 +177,6 @@ def _collect(
     if not sum(len(part) for part in features):
         raise ValueError("the texts hold no token to fit a head to; give texts with words.")
     return torch.cat(features), {name: torch.cat(parts) for name, parts in gates.items()}, torch.cat(probabilities)
-
-
-def _shifted(model: HardKumaModel, out: HardKumaOutput, shapes: Tensor) -> Tensor:
-    """gate_probs with the surface view, from a pass without it."""
-    shift = (model.gate_head.surface_weight * model.gate_head.surface_log_odds.float()[:, shapes]).transpose(0, 1)
-    gate = model.gate_distribution(out).shift_logit(
-        shift if out.alpha.ndim == 3 else shift[:, 0], model.config.gate_threshold
-    )
-    return gate.selection_probability(model.config.gate_threshold)
 
 
 def _sample(values: Tensor, most: int = 1_000_000) -> Tensor:

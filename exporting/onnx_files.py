@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..corpora.tokens import token_batches
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
-from ..windows_hardkuma import window_length
+from ..modeling_hardkuma import HardKumaModel
 from .agreement import agreement
 from .cards import onnx_card
 
@@ -36,7 +36,9 @@ _NEEDS = "export onnx needs the packages onnx, onnxscript and onnxruntime: pip i
 class GateGraph(nn.Module):
     """The model's eval pass over plain tensors, without decisions that depend on values."""
 
-    def __init__(self, model: Any, rationale: bool):
+    special: Tensor
+
+    def __init__(self, model: HardKumaModel, rationale: bool):
         super().__init__()
         self.model, self.rationale = model, rationale
         self.register_buffer("special", torch.tensor(model.config.special_token_ids), persistent=False)
@@ -51,8 +53,8 @@ class GateGraph(nn.Module):
             surface_ids=surface_ids,
             return_embeddings=self.rationale,
         )
-        found = (out.gate_probs, out.anchor_embedding)
-        return (*found, out.rationale_embedding) if self.rationale else found
+        plain = (out.gate_probs, out.anchor_embedding)
+        return (*plain, out.rationale_embedding) if self.rationale else plain
 
     @property
     def outputs(self) -> list[str]:
@@ -60,7 +62,7 @@ class GateGraph(nn.Module):
 
 
 def export_onnx(
-    model: Any,
+    model: HardKumaModel,
     output: str | Path,
     texts: Sequence[str],
     *,
@@ -119,9 +121,8 @@ def export_onnx(
     return report
 
 
-def _feeds(model: Any, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    length = window_length(model.config, model.tokenizer)
-    batches = token_batches(model.tokenizer, texts, length, shapes=True)
+def _feeds(model: HardKumaModel, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True)
     return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
 
 
@@ -139,6 +140,7 @@ def _write_fp32(graph: GateGraph, path: Path, feed: dict[str, np.ndarray]) -> No
                 output_names=graph.outputs,
                 dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in INPUTS),
             )
+            assert program is not None  # it is with `dynamo=True`
             program.model.metadata_props["decision_threshold"] = str(graph.model.config.decision_threshold)
             program.save(path, external_data=weights > _SINGLE_FILE)
     except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
@@ -209,7 +211,7 @@ def _padded(feed: dict[str, np.ndarray], columns: int) -> dict[str, np.ndarray]:
 
 
 def _compare_files(
-    model: Any, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
+    model: HardKumaModel, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
 ) -> dict[str, float]:
     """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
     sessions = [_session(first, threads), _session(second, threads)]
@@ -219,28 +221,28 @@ def _compare_files(
         mask = torch.from_numpy(feed["attention_mask"])
         content = content_mask(model.config, torch.from_numpy(feed["input_ids"]), mask, None).numpy()
         anchors = []
-        for session, found in zip(sessions, probabilities, strict=True):
+        for session, collected in zip(sessions, probabilities, strict=True):
             gates, anchor = session.run(["gate_probs", "anchor_embedding"], feed)
             # Several selectors give (batch, K, length).
             gates = np.moveaxis(gates, 1, -1) if gates.ndim == 3 else gates[..., None]
-            found.append(gates[content].ravel())
+            collected.append(gates[content].ravel())
             anchors.append(anchor / np.linalg.norm(anchor, axis=-1, keepdims=True).clip(1e-12))
         cosines.append((anchors[0] * anchors[1]).sum(-1))
-    ours, theirs = (np.concatenate(found) for found in reversed(probabilities))
+    ours, theirs = (np.concatenate(collected) for collected in reversed(probabilities))
     threshold = model.config.decision_threshold
-    found = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
+    measured = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
     ratios = []
     for _ in range(rounds):
         times = [_seconds(session, batches) for session in sessions]
         ratios.append(times[0] / times[1])
     return {
-        "pearson": round(found.pearson, 5),
-        "spearman": round(found.spearman, 5),
-        "auroc": round(found.auroc, 5),
-        "decisions_changed": round(1 - found.decisions, 5),
+        "pearson": round(measured.pearson, 5),
+        "spearman": round(measured.spearman, 5),
+        "auroc": round(measured.auroc, 5),
+        "decisions_changed": round(1 - measured.decisions, 5),
         "anchor_cosine": round(float(np.concatenate(cosines).mean()), 5),
         "speed": round(statistics.median(ratios), 3),
-        "tokens": found.tokens,
+        "tokens": measured.tokens,
     }
 
 

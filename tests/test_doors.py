@@ -27,7 +27,7 @@ from hardkuma.__main__ import main
 from hardkuma.attribution import METHODS, SentenceEncoder
 from hardkuma.demo.page import MAX_CHARACTERS, Demo, show_record
 from hardkuma.surface_hardkuma import WordIndex, find_words
-from hardkuma.windows_hardkuma import Windows, WordTokens, window_length
+from hardkuma.windows_hardkuma import Windows, WordTokens
 from hardkuma.words_hardkuma import Record, encodable
 from tests.conftest import SENTENCES
 
@@ -253,9 +253,7 @@ def test_the_benchmark(model: HardKumaModel, expected: Answers) -> None:
 
 def joined(texts: list[str], model: HardKumaModel, run: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> Iterator[Any]:
     """Word probabilities from a door that takes tensors: windows, word shapes and words by our own functions."""
-    windows = Windows.cut(
-        model.tokenizer, [encodable(text) for text in texts], window_length(model.config, model.tokenizer)
-    )
+    windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
     values = torch.zeros(len(windows.starts))
     for rows, tokens, inside in windows.batches(SMALL):
         offsets = torch.stack([windows.starts[tokens], windows.ends[tokens]], -1) * inside[..., None]

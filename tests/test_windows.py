@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.surface_hardkuma import WordIndex
-from hardkuma.windows_hardkuma import AGGREGATES, JoinedTokens, Windows, WordTokens, window_length, window_overlap
+from hardkuma.windows_hardkuma import AGGREGATES, JoinedTokens, Windows, WordTokens, window_overlap
 from tests.conftest import SENTENCES
 
 LENGTH = 12  # characters of a text
@@ -92,7 +92,7 @@ def test_words_take_the_window_in_which_they_stand_furthest_from_an_edge(
 def test_windows_hold_every_token_and_overlap_by_a_quarter(make_model: Callable) -> None:
     model = make_model()
     texts = ["", " ".join(SENTENCES * 5), "paris"]
-    length = window_length(model.config, model.tokenizer)
+    length = model.max_length
     assert (length, window_overlap(length)) == (40, 10)
     windows = Windows.cut(model.tokenizer, texts, length)
     ids = [row.tolist() for row in windows.inputs["input_ids"].split(windows.lengths.tolist())]
