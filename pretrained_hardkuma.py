@@ -35,10 +35,10 @@ from .folder_hardkuma import (
     write_tokenizer,
 )
 from .gates_hardkuma import GateHead
-from .windows_hardkuma import window_length
 
 logger = logging.get_logger(__name__)
 
+USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
 HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
 
 
@@ -229,7 +229,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     @property
     def max_length(self) -> int:
         """How many tokens of a text the encoder sees at once; longer ones are cut, or run in windows."""
-        return window_length(self.config, self.tokenizer)
+        return self.config.max_seq_length or min(self.tokenizer.model_max_length, USUAL_LENGTH)
 
     def save_pretrained(
         self,

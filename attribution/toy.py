@@ -55,12 +55,13 @@ def toy_encoder(
     tokenizer = toy_tokenizer(vectors, special=False)
     size = len(next(iter(vectors.values())))
     encoder = StaticEncoder(StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=size, pad_token_id=0))
+    table = encoder.get_input_embeddings().weight
     with torch.no_grad():
-        encoder.embedding.weight.zero_()
+        table.zero_()
         for piece, vector in vectors.items():
-            encoder.embedding.weight[tokenizer.convert_tokens_to_ids(piece)] = torch.tensor(vector, dtype=torch.float)
+            table[tokenizer.convert_tokens_to_ids(piece)] = torch.tensor(vector, dtype=torch.float)
         if padding is not None:
-            encoder.embedding.weight[tokenizer.pad_token_id] = torch.tensor(padding, dtype=torch.float)
+            table[tokenizer.pad_token_id] = torch.tensor(padding, dtype=torch.float)
     return SentenceEncoder.from_parts(EncoderParts(encoder, tokenizer, normalize=normalize), **options)
 
 
