@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, PreTrainedTokenizerFast
 
 from ..configuration_hardkuma import StaticEncoderConfig
-from ..encoders_hardkuma import EncoderParts, StaticEncoder, build_encoder
+from ..encoders_hardkuma import EncoderParts, StaticEncoder, build_encoder, embedding_table
 from .encoder import SentenceEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -55,7 +55,7 @@ def toy_encoder(
     tokenizer = toy_tokenizer(vectors, special=False)
     size = len(next(iter(vectors.values())))
     encoder = StaticEncoder(StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=size, pad_token_id=0))
-    table = encoder.get_input_embeddings().weight
+    table = embedding_table(encoder)
     with torch.no_grad():
         table.zero_()
         for piece, vector in vectors.items():
