@@ -133,7 +133,8 @@ def test_hub_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parquet_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in ("pyarrow", "pyarrow.parquet"):  # another test may have imported either
+        monkeypatch.setitem(sys.modules, name, None)
     file = write(tmp_path, "a.parquet", "PAR1")
     for read in (lambda: list(read_texts(file)), lambda: count_rows(file)):
         with pytest.raises(ImportError, match=r"the package 'pyarrow' is needed here .*pip install 'hardkuma\[parquet\]'"):
