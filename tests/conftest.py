@@ -35,8 +35,12 @@ MODULES = Path(tempfile.gettempdir(), f"hardkuma-modules-{os.getpid()}")
 os.environ["HF_MODULES_CACHE"] = str(MODULES)
 
 WORKERS = 2
-# What is slow to make is made by one worker: all tests that ask for one of these run there.
-SHARED = ("bare_forks", "hub_forks", "ranks", "served")
+# What is slow to make is made by one worker: all tests that ask for one of these fixtures run there.
+SHARED = ("bare_forks", "hub_forks", "ranks", "served", "scored")
+# Tests with a process or a browser of their own are slow, all of them.
+PROCESSES = {"forks", "bare_forks", "hub_forks", "fork_with", "served"}
+# shap compiles for seconds when it is first called.
+SHAP = re.compile(r"[\[._]shap(ley)?[\]_]")
 
 WORDS = """
 the a of in to and is was on for with at by from it that this as are be has have not will can more new one two
@@ -124,7 +128,7 @@ def encoder_config(family: str) -> PreTrainedConfig:
     return StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=32, pad_token_id=1)
 
 
-def build_model(family: str = "bert", seed: int = 0, **config: object) -> HardKumaModel:
+def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: object) -> HardKumaModel:
     """A tiny random model with its tokenizer, in eval mode; the same weights every time."""
     import torch
 
@@ -134,7 +138,10 @@ def build_model(family: str = "bert", seed: int = 0, **config: object) -> HardKu
     torch.manual_seed(seed)
     tokenizer = make_tokenizer(special=family != "hardkuma_static")
     special = [1] if family == "hardkuma_static" else [0, 1, 3]
-    encoder = build_encoder(encoder_config(family))
+    of_encoder = encoder_config(family)
+    if layers != 2:
+        of_encoder.num_hidden_layers = layers
+    encoder = build_encoder(of_encoder)
     # At their small initialisation random encoders (but T5) attend uniformly: sharpen them so that context matters.
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
@@ -234,9 +241,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        fixtures = getattr(item, "fixturenames", ())
         for name in SHARED:
-            if name in getattr(item, "fixturenames", ()):
+            if name in fixtures:
                 item.add_marker(pytest.mark.xdist_group(name))
+        if SHAP.search(item.nodeid):
+            item.add_marker(pytest.mark.xdist_group("shap"))
+            item.add_marker(pytest.mark.slow)
+        if PROCESSES.intersection(fixtures):
+            item.add_marker(pytest.mark.slow)
+    # Slow ones first, so that no worker is left alone with one at the end.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_unconfigure() -> None:

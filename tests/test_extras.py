@@ -87,7 +87,7 @@ assert len(Demo(model).compare("Marie moved to Paris.")) == 4
         "encoder train",
         """
 from hardkuma.train import main
-options = ["--max_steps", "2", "--max_sentences", "200", "--held_out", "16", "--output", "run"]
+options = ["--max_steps", "1", "--batch_size", "16", "--max_sentences", "100", "--held_out", "16", "--output", "run"]
 assert main(options) == 0
 """,
     ),
@@ -141,7 +141,7 @@ def test_works_with_the_named_extras_alone(
 ) -> None:
     extras, what = CASES[case]
     if isinstance(what, list) and "model" in what:
-        make_model().save_pretrained(tmp_path / "model")
+        make_model(layers=1).save_pretrained(tmp_path / "model")
     (tmp_path / "some.txt").write_text("Marie moved to Paris.\nRain again in Warsaw.\n")
     code, *words = [COMMAND, *what] if isinstance(what, list) else [what]
     done = fork_with(extras).run(code, *words, cwd=tmp_path)
