@@ -279,7 +279,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
         if embedding == "anchor":
-            out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False)
+            out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False, return_dict=True)
             return {"embedding": out.anchor_embedding}
         # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
         batch = prepare(self.config, input_ids, attention_mask, token_type_ids)
@@ -312,7 +312,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         for batch in batches:
             batch = to_device(batch, self.device)
             ids = batch.pop("surface_ids")
-            out = self(**batch, return_embeddings=False)
+            out = self(**batch, return_embeddings=False, return_dict=True)
             probs = out.gate_probs if out.gate_probs.ndim == 3 else out.gate_probs[:, None]
             content = content_mask(
                 self.config, batch["input_ids"], batch.get("attention_mask"), batch.get("special_tokens_mask")

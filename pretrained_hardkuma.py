@@ -198,6 +198,17 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             model.set_attn_implementation(kwargs["attn_implementation"])
         return model.eval()
 
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """As in transformers, but what cannot work is refused here instead of in the middle of a backward pass."""
+        if self.config.view == "reencode" and (gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            raise ValueError(
+                "the view 'reencode' trains the gates by a bias inside of the layers, which use_reentrant=True cannot run "
+                "again; pass gradient_checkpointing_kwargs={'use_reentrant': False}."
+            )
+        super().gradient_checkpointing_enable(gradient_checkpointing_kwargs, *args, **kwargs)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled (for a pool of processes) as what it is made of: transformers' hooks on an encoder do not pickle."""
         return _rebuild, (type(self), self.config, self.state_dict(), self._base()._tokenizer, self.training)

@@ -381,6 +381,8 @@ def test_gradient_checkpointing(make_model: Callable, tokenize: Callable) -> Non
         model(**inputs, noise=noise, return_loss=True).loss.backward()
         gradients.append(model.encoder.get_input_embeddings().weight.grad)
     assert torch.allclose(*gradients, atol=1e-5)
+    with pytest.raises(ValueError, match=r"gradient_checkpointing_kwargs=\{'use_reentrant': False\}"):
+        model.gradient_checkpointing_enable({"use_reentrant": True})
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -526,6 +528,9 @@ def test_states_and_attentions_of_every_layer(family: str, side: str, make_model
     assert model(**inputs).hidden_states is None and model(**inputs).attentions is None
     model.config.output_hidden_states = True
     assert len(model(**inputs).hidden_states) == 3
+    model.config.return_dict = False
+    assert isinstance(model(**inputs), tuple)
+    assert model.sentence_features(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, embedding="anchor")
 
 
 def test_attentions_beside_the_tap(make_model: Callable, tokenize: Callable) -> None:
