@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .modeling_hardkuma import HardKumaModel as HardKumaModel
     from .outputs_hardkuma import HardKumaOutput as HardKumaOutput
     from .pairs_hardkuma import explain_pair as explain_pair
+    from .pipeline_hardkuma import GateClassificationPipeline as GateClassificationPipeline
     from .pipeline_hardkuma import TokenGatesPipeline as TokenGatesPipeline
     from .surface_hardkuma import surface_batch as surface_batch
     from .surface_hardkuma import surface_ids as surface_ids

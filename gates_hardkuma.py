@@ -316,12 +316,7 @@ def count_at_rate(number: int, rate: float) -> int:
     >>> [count_at_rate(number, 0.25) for number in (0, 1, 5, 6)]
     [0, 1, 1, 2]
     """
-    return min(number, int(_counts_at_rate(torch.tensor(number), rate)))
-
-
-def _counts_at_rate(numbers: Tensor, rate: float) -> Tensor:
-    # In fp32 for one number too: 0.29 * 50 is above a half there and below it in double precision.
-    return (rate * numbers + 0.5).floor().clamp_min(1)
+    return min(number, max(1, math.floor(rate * number + 0.5)))
 
 
 def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
@@ -338,7 +333,9 @@ def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
     if not 0 < rate <= 1:
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
     content = content.bool().expand_as(probs)
-    count = _counts_at_rate(content.sum(-1, keepdim=True), rate)
+    # `count_at_rate` in fp32, as not every device has doubles. Where rate * n is a half but for rounding (0.29 * 50),
+    # tokens and words may differ by one; what each of them selects has not changed since 0.1.0.
+    count = (rate * content.sum(-1, keepdim=True) + 0.5).floor().clamp_min(1)
     # Stable: of equal tokens the first is selected. Sorting twice gives each token its rank.
     order = probs.masked_fill(~content, -1.0).argsort(dim=-1, descending=True, stable=True)
     return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)

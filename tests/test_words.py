@@ -235,3 +235,10 @@ def test_one_rule_for_rates(rate: float) -> None:
         assert count_at_rate(number, rate) == sum(scored.decide(rate=rate)) == expected
         assert select_rate(values, torch.ones(number), rate).sum() == expected
     assert count_at_rate(0, rate) == 0 and ScoredText("", [], [], 1, 0.5).decide(rate=rate) == []
+
+
+@pytest.mark.parametrize(("rate", "number", "count"), [(0.29, 50, 14), (0.35, 90, 31), (0.13, 450, 59), (0.7, 5, 4)])
+def test_rates_round_in_double_precision(rate: float, number: int, count: int) -> None:
+    """As in 0.1.0; single precision would select one word more or less."""
+    scored = ScoredText("a " * number, [(2 * i, 2 * i + 1) for i in range(number)], [0.5] * number, 1, 0.5)
+    assert sum(scored.decide(rate=rate)) == count
