@@ -146,13 +146,14 @@ def test_the_texts_are_what_they_should_be(model: HardKumaModel, scored: list[Sc
     assert sorted(item.windows for item in scored)[-4:] >= [2, 2, 2, 3]
     rates = [item.select()["rate"] for item in scored if item.words]
     assert min(rates) == 0 and max(rates) > 0.3
-    plain = score_texts(model, TEXTS, use_surface=False, batch_size=SMALL)
-    moved = [one.probabilities != other.probabilities for one, other in zip(scored, plain, strict=True)]
+    short = [item for item in scored if len(item.text) < 200]
+    plain = score_texts(model, [item.text for item in short], use_surface=False)
+    moved = [one.probabilities != other.probabilities for one, other in zip(short, plain, strict=True)]
     assert sum(moved) > 30, "the surface view makes a difference, so that a door without it would be seen"
 
 
 def test_records(model: HardKumaModel, expected: Answers) -> None:
-    check([shown(record) for record in model.gate_records(TEXTS)], expected)
+    check([shown(record) for record in model.gate_records(TEXTS, batch_size=SMALL)], expected)
 
 
 def test_the_pipeline_of_gates(model: HardKumaModel, options: dict[str, float], chosen: Answers) -> None:
