@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .words_hardkuma import gate_records as gate_records
     from .words_hardkuma import score_texts as score_texts
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Names are imported when first used: `import hardkuma` stays cheap, and tools that import this file under another name
 # (pytest does, for a flat root) do not import everything twice.
