@@ -46,8 +46,9 @@ OUTSIDE = {"benchmarks", "build", "docs", "runs", "tests"}  # not part of the pa
 
 def modules() -> dict[str, Path]:
     """Every module of the package by its full name."""
-    paths = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
-    paths = [path for path in paths if path.parts[0] not in OUTSIDE and not path.parts[0].startswith(".")]
+    rooms = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in OUTSIDE and path.name[0] != "."]
+    paths = [*ROOT.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
+    paths = [path.relative_to(ROOT) for path in paths]
     return {
         ".".join([PACKAGE, *path.with_suffix("").parts]).removesuffix(".__init__"): path for path in sorted(paths)
     }  # fmt: skip
@@ -105,7 +106,8 @@ def test_rooms_call_only_rooms_further_in(graph: dict[str, set[str]]) -> None:
 def test_there_is_no_cycle_among_rooms_or_modules(graph: dict[str, set[str]]) -> None:
     list(TopologicalSorter(ROOMS).static_order())  # raises CycleError
     # A package's __init__ that re-exports its modules is imported by whoever imports one of them: that is no cycle.
-    plain = {name: targets for name, targets in graph.items() if modules()[name].name != "__init__.py"}
+    known = modules()
+    plain = {name: targets for name, targets in graph.items() if known[name].name != "__init__.py"}
     list(TopologicalSorter(plain).static_order())
 
 
