@@ -39,6 +39,8 @@ WORKERS = 2
 SHARED = ("bare_forks", "hub_forks", "ranks", "served", "scored")
 # Tests with a process or a browser of their own are slow, all of them.
 PROCESSES = {"forks", "bare_forks", "hub_forks", "fork_with", "served"}
+# So are these, by measurement: exporting, training runs, stock tools, and 200 sentences through two libraries.
+SLOW = re.compile(r"test_onnx\.py|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences")
 # shap compiles for seconds when it is first called.
 SHAP = re.compile(r"[\[._]shap(ley)?[\]_]")
 
@@ -248,7 +250,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SHAP.search(item.nodeid):
             item.add_marker(pytest.mark.xdist_group("shap"))
             item.add_marker(pytest.mark.slow)
-        if PROCESSES.intersection(fixtures):
+        if PROCESSES.intersection(fixtures) or SLOW.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
     # Slow ones first, so that no worker is left alone with one at the end.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
