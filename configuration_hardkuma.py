@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from typing import Any
 
@@ -18,13 +19,30 @@ logger = logging.get_logger(__name__)
 SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
-SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape")
+SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal")
+SELECTOR_UNITS = ("token", "word", "name")
 SHAPE_BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
 CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
 SIMILARITIES = ("cosine", "dot")
 RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
+
+# How many numbers "removal" stands for.
+NUM_REMOVAL_MEASURES = 6
+
+# The selectors of a released checkpoint: which words carry the sentence's embedding, and which are names.
+MEANING, ENTITIES = "meaning", "entities"
+# Settings that may differ between selectors: one value for all, or a value for each by its name.
+PER_SELECTOR = (
+    "selector_inputs",
+    "selector_layer",
+    "selector_unit",
+    "selector_hidden_size",
+    "surface_weight",
+    "target_rate",
+)
+_NAME = re.compile(r"\w[\w-]*")
 
 AUTO_MAP = {
     "AutoConfig": "configuration_hardkuma.HardKumaConfig",
@@ -188,18 +206,25 @@ class HardKumaConfig(PreTrainedConfig):
 
     # ---- the selector -----------------------------------------------------------------------------------------------
 
-    selector_inputs: list[str] = field(default_factory=lambda: ["state"])
-    """What the selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
+    num_selectors: int = 1
+    """K; more than one adds a selector axis to gates and embeddings, unless one of them is asked for by its name."""
+    selector_names: list[str] | None = None
+    """What the selectors are called, one name each; a lone one is "meaning", others "selector_0", "selector_1", ..."""
+    selector_inputs: list[str] | dict[str, list[str]] = field(default_factory=lambda: ["state"])
+    """What a selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
     non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention received and given),
-    "shape" (one-hot class of the word's form, needs `surface_ids`)."""
-    selector_layer: int = -1
-    """Which layer's states "state" and "norm" read; -1 is the last, 0 the embeddings."""
-    selector_hidden_size: int = 128
+    "shape" (one-hot class of the word's form, needs `surface_ids`), "anchor" (last state times sentence embedding),
+    "removal" (what the sentence's pooled state loses without the word, see features_hardkuma.py)."""
+    selector_layer: int | float | list[int | float] | dict[str, int | float | list[int | float]] = -1
+    """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
+    encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
+    selector_unit: str | dict[str, str] = "token"
+    """What a gate belongs to, one of `SELECTOR_UNITS`: each "token" has its own, all tokens of a "word" share one, or
+    "name": the same, and where a rate is asked for, words that make up one name are selected together."""
+    selector_hidden_size: int | dict[str, int] = 128
     """Width of the hidden layer, > 0."""
     selector_dropout: float = 0.0
     """Dropout in the selector, in [0, 1)."""
-    num_selectors: int = 1
-    """K; more than one adds a selector axis to gates and embeddings."""
     attention_layers: list[int] = field(default_factory=lambda: [-1])
     """Layers whose attention is averaged for "attention"."""
     shape_min: float = 1.0
@@ -222,7 +247,7 @@ class HardKumaConfig(PreTrainedConfig):
     """t in z = 1[g > t]; in [0, 1)."""
     decision_threshold: float = 0.5
     """In eval a token is selected if P(g > t) exceeds this; in (0, 1)."""
-    surface_weight: float = 1.0
+    surface_weight: float | dict[str, float] = 1.0
     """Weight of the word-shape log-odds when `surface_ids` is given; >= 0."""
     surface_shrinkage: float = 100.0
     """Pseudo-count that pulls the log-odds of rare classes to zero; >= 0."""
@@ -258,7 +283,7 @@ class HardKumaConfig(PreTrainedConfig):
     """Total-variation weight."""
     rate_constraint: str = "none"
     """Hold E[selected] at `target_rate` by "penalty" or "lagrangian"."""
-    target_rate: float = 0.2
+    target_rate: float | dict[str, float] = 0.2
     """pi, a fraction in (0, 1), never a percentage."""
     lambda_e: float = 1.0
     """Weight of the constraint."""
@@ -275,7 +300,9 @@ class HardKumaConfig(PreTrainedConfig):
         # Lists of our own, whatever sequence was given, so that no two configs share one.
         self.pooling_mode = _own(self.pooling_mode)
         self.lambda_s = _own(self.lambda_s)
-        self.selector_inputs = list(self.selector_inputs)
+        for name in PER_SELECTOR:
+            setattr(self, name, _own(getattr(self, name)))
+        self.selector_names = _named(self)
         self.attention_layers = list(self.attention_layers)
         self.projections = [dict(projection) for projection in self.projections or []]
         self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
@@ -309,24 +336,112 @@ class HardKumaConfig(PreTrainedConfig):
 
     @property
     def projection_dim(self) -> int:
-        """Size of the rationale as sentence-transformers serves it, which looks for it under this name."""
+        """Size of a rationale as sentence-transformers serves it, which looks for it under this name."""
         if self.view == "input":
             size = getattr(self.encoder_config, "embedding_size", self.hidden_size) * len(self.pooling_modes)
         elif self.projections:
             size = self.projections[-1]["out_features"]
         else:
             size = self.hidden_size * len(self.pooling_modes)
-        return size * self.num_selectors
+        return size
 
     @property
     def pooling_modes(self) -> list[str]:
         """The pooling modes as a list; several are concatenated."""
         return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
 
+    def of_selector(self, setting: str, selector: int) -> Any:
+        """The value of one of `PER_SELECTOR` for the selector of this number.
+
+        >>> config = HardKumaConfig(selector_names=["meaning", "entities"], target_rate={"meaning": 0.3, "entities": 0.2})
+        >>> config.of_selector("target_rate", 0), config.of_selector("selector_unit", 1)
+        (0.3, 'token')
+        """
+        value = getattr(self, setting)
+        return value[self.names[selector]] if isinstance(value, dict) else value
+
+    @property
+    def names(self) -> list[str]:
+        """`selector_names`, always there."""
+        assert self.selector_names is not None, "filled in when the config is made"
+        return self.selector_names
+
+    @property
+    def target_rates(self) -> list[float]:
+        """pi of each selector."""
+        return [self.of_selector("target_rate", k) for k in range(self.num_selectors)]
+
+    def find_selector(self, name: str | None = None, default: str = MEANING) -> int:
+        """The number of a selector: what `selector=` means everywhere. Without a name it is the one that the caller
+        prefers, or the first.
+
+        >>> HardKumaConfig(selector_names=["meaning", "entities"]).find_selector("entity")
+        Traceback (most recent call last):
+        ValueError: no selector 'entity': this model has 'meaning', 'entities'.
+        """
+        if name is None:
+            return self.names.index(default) if default in self.names else 0
+        if name not in self.names:
+            known = ", ".join(repr(known) for known in self.names)
+            raise ValueError(f"no selector {name!r}: this model has {known}.")
+        return self.names.index(name)
+
+    def layers_of(self, selector: int) -> list[int | float]:
+        """The layers whose states this selector reads, as the config says them; none where it reads no states."""
+        layers = self.of_selector("selector_layer", selector)
+        layers = layers if isinstance(layers, list) else [layers]
+        return layers if {"state", "norm"} & set(self.of_selector("selector_inputs", selector)) else []
+
+    def reads(self, name: str, selectors: Iterable[int] | None = None) -> bool:
+        """Whether any of these selectors (all by default) has this among its inputs.
+
+        >>> HardKumaConfig().reads("state"), HardKumaConfig().reads("attention")
+        (True, False)
+        """
+        chosen = range(self.num_selectors) if selectors is None else selectors
+        return any(name in self.of_selector("selector_inputs", k) for k in chosen)
+
+    @property
+    def inner_layers(self) -> list[int | float]:
+        """All layers other than the last that selectors read, each once, in order of their first mention.
+
+        >>> HardKumaConfig(selector_layer=[0.0, 0.5, 1.0]).inner_layers
+        [0.0, 0.5]
+        """
+        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k)]
+        return list(dict.fromkeys(layer for layer in layers if not is_last(layer)))
+
     @property
     def sparsity_weights(self) -> list[float]:
         """lambda_s of each selector."""
         return self.lambda_s if isinstance(self.lambda_s, list) else [self.lambda_s] * self.num_selectors
+
+
+def is_last(layer: int | float) -> bool:
+    """Whether a layer of `selector_layer` is the last one: -1, or the whole depth.
+
+    >>> is_last(-1), is_last(1.0), is_last(1)
+    (True, True, False)
+    """
+    return layer == -1 or (isinstance(layer, float) and layer == 1.0)
+
+
+def state_name(layer: int | float) -> str:
+    """The feature that holds the states of a layer, as the config says it.
+
+    >>> state_name(-1), state_name(1.0), state_name(0.5)
+    ('state', 'state', 'state 0.5')
+    """
+    return "state" if is_last(layer) else f"state {layer}"
+
+
+def norm_name(layer: int | float) -> str:
+    """The feature that holds the norms of these states.
+
+    >>> norm_name(4)
+    'norm of state 4'
+    """
+    return f"norm of {state_name(layer)}"
 
 
 def _check_foreign(model_type: str | None) -> None:
@@ -342,7 +457,28 @@ def _fields() -> set[str]:
 
 
 def _own(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _own(item) for name, item in value.items()}
     return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _named(config: HardKumaConfig) -> list[str]:
+    """The names of all selectors; a list of names also says how many selectors there are."""
+    _whole("num_selectors", config.num_selectors, minimum=1)
+    names = _own(config.selector_names)
+    if names is None:
+        number = config.num_selectors
+        return [MEANING] if number == 1 else [f"selector_{k}" for k in range(number)]
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "all":
+            raise ValueError(f"selector_names must be words of letters, digits, - and _ (and not 'all'), got {name!r}.")
+    if len(set(names)) != len(names) or not names:
+        raise ValueError(f"selector_names must be one or more different names, got {names!r}.")
+    if config.num_selectors == 1:
+        config.num_selectors = len(names)
+    if len(names) != config.num_selectors:
+        raise ValueError(f"selector_names has {len(names)} names for num_selectors={config.num_selectors}: {names!r}.")
+    return names
 
 
 def _is_known(name: str) -> bool:
@@ -370,13 +506,10 @@ def _check_values(config: HardKumaConfig) -> None:
     _choice("similarity", config.similarity, SIMILARITIES)
     _choice("rate_constraint", config.rate_constraint, RATE_CONSTRAINTS)
     _choices("pooling_mode", config.pooling_modes, POOLING_MODES)
-    _choices("selector_inputs", config.selector_inputs, SELECTOR_INPUTS)
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
-    for name in ("selector_hidden_size", "num_selectors"):
-        _whole(name, getattr(config, name), minimum=1)
-    _whole("selector_layer", config.selector_layer)
+    _check_selectors(config)
     for layer in config.attention_layers:
         _whole("attention_layers", layer)
     if not config.attention_layers:
@@ -390,12 +523,10 @@ def _check_values(config: HardKumaConfig) -> None:
     _inside("stretch_high", config.stretch_high, 1.0, math.inf)
     _inside("gate_threshold", config.gate_threshold, 0.0, 1.0, low_in=True)
     _inside("decision_threshold", config.decision_threshold, 0.0, 1.0)
-    _inside("surface_weight", config.surface_weight, 0.0, math.inf, low_in=True)
     _inside("surface_shrinkage", config.surface_shrinkage, 0.0, math.inf, low_in=True)
     _inside("frequency_low", config.frequency_low, 0.0, 1.0, low_in=True, high_in=True)
     _inside("frequency_high", config.frequency_high, config.frequency_low, 1.0, low_in=True, high_in=True)
     _inside("temperature", config.temperature, 0.0, math.inf)
-    _inside("target_rate", config.target_rate, 0.0, 1.0)
     _inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
     for name in ("lambda_cmp", "lambda_tv", "lambda_e", "lambda_kl"):
         _inside(name, getattr(config, name), -math.inf, math.inf)
@@ -412,6 +543,28 @@ def _check_values(config: HardKumaConfig) -> None:
                 f"a projection needs exactly in_features, out_features, bias and activation, got {sorted(projection)}."
             )
         _choice("projection activation", projection["activation"], ACTIVATIONS)
+
+
+def _check_selectors(config: HardKumaConfig) -> None:
+    """What may differ between selectors."""
+    for name in PER_SELECTOR:
+        value = getattr(config, name)
+        if isinstance(value, dict) and set(value) != set(config.names):
+            raise ValueError(f"{name} must have a value for each of the selectors {config.names}, got {sorted(value)}.")
+    for k in range(config.num_selectors):
+        _choices("selector_inputs", config.of_selector("selector_inputs", k), SELECTOR_INPUTS)
+        _choice("selector_unit", config.of_selector("selector_unit", k), SELECTOR_UNITS)
+        _whole("selector_hidden_size", config.of_selector("selector_hidden_size", k), minimum=1)
+        _inside("surface_weight", config.of_selector("surface_weight", k), 0.0, math.inf, low_in=True)
+        _inside("target_rate", config.of_selector("target_rate", k), 0.0, 1.0)
+        layers = config.of_selector("selector_layer", k)
+        for layer in layers if isinstance(layers, list) else [layers]:
+            if isinstance(layer, float):
+                _inside("selector_layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
+            else:
+                _whole("selector_layer", layer)
+        if layers == []:
+            raise ValueError("selector_layer must name at least one layer, got []; use -1 for the last.")
 
 
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -1,9 +1,18 @@
-"""What the selector reads of each token: states of one layer, input embeddings, attention, norms, word shapes."""
+"""What selectors read of each token: states of some layers, input embeddings, attention, norms, word shapes, and what the
+sentence loses without the token's word.
+
+With last states h_i, their sum s over the n tokens of the sentence and the sentence's pooled state a, the inputs of one
+encoder pass that speak of removal are, for a word w with tokens i in w:
+
+    "anchor"    h_i * a / |a|                                       (product of each dimension)
+    "removal"   sum |h_i|, sum cos(h_i, a), sum l({i}), l(w), |w|, log words
+                where l(S) = 1 - cos(s - sum_S h_j, s)              (pooled leave-one-out)
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,9 +22,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
-from .configuration_hardkuma import HardKumaConfig
-from .inputs_hardkuma import TokenBatch, attendable, tracing
+from .configuration_hardkuma import HardKumaConfig, is_last, norm_name, state_name
+from .inputs_hardkuma import TokenBatch, attendable, same_word, tracing
 from .outputs_hardkuma import EncodedTokens
+from .pooling_hardkuma import pool
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 
@@ -42,44 +52,90 @@ def read_features(
     batch: TokenBatch,
     encoded: EncodedTokens | None = None,
     lower: PreTrainedModel | None = None,
+    selectors: Sequence[int] | None = None,
     output_hidden_states: bool = False,
     output_attentions: bool = False,
 ) -> Encoding:
-    """Run the encoder, or take what it gave earlier, and put together what the selector reads.
+    """Run the encoder, or take what it gave earlier, and put together what selectors read.
 
     Args:
         encoded: what the encoder gave for this batch earlier, instead of running it.
-        lower: the encoder up to the selector's layer, to be run in its place. The last states are then those of that layer.
+        lower: the encoder's lower layers, to be run in its place: as far as `selectors` read. The last states are then
+            those of the last of these layers.
+        selectors: numbers of those that will read; all by default.
         output_hidden_states, output_attentions: keep these too.
     """
+    chosen = list(range(config.num_selectors)) if selectors is None else list(selectors)
     if encoded is not None:
         if output_hidden_states or output_attentions:
             raise ValueError("encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask.")
         result = _from_stored(config, batch, encoded)
-    elif lower is not None:
-        states = _run(lower, batch).last_hidden_state
-        result = Encoding(states, {"state": states})
     else:
-        result = _run_whole(encoder, config, batch, output_hidden_states, output_attentions)
+        result = _run_layers(encoder, config, batch, lower, chosen, output_hidden_states, output_attentions)
     features = result.features
     if batch.inputs_embeds is None:
         features["input"] = encoder.get_input_embeddings()(batch.input_ids)
     else:
         features["input"] = batch.inputs_embeds
-    if "norm" in config.selector_inputs:
-        features["norm"] = features["state"].float().square().mean(-1, keepdim=True).sqrt()
-    if "shape" in config.selector_inputs:
+    if config.reads("norm", chosen):
+        for layer in {config.layers_of(k)[-1] for k in chosen if config.reads("norm", [k])}:
+            states = features[state_name(layer)]
+            features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
+    if config.reads("shape", chosen):
         ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
+    if config.reads("anchor", chosen) or config.reads("removal", chosen):
+        states = result.states.float()
+        anchor = pool(states, batch.mask[:, None], config.pooling_modes[:1])  # (batch, 1, hidden)
+        if config.reads("anchor", chosen):
+            features["anchor"] = states * nn.functional.normalize(anchor, dim=-1)
+        if config.reads("removal", chosen):
+            features["removal"] = removal_measures(states, anchor, batch.mask, batch.content, batch.continues)
     return result
 
 
+def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, content: Tensor, continues: Tensor) -> Tensor:
+    """What a sentence's pooled state would lose without a word, in six numbers that every token of the word carries.
+
+    Args:
+        states: (batch, length, hidden) last states, fp32.
+        anchor: (batch, 1, hidden) the sentence's pooled state.
+        mask, content, continues: (batch, length) bool; see `TokenBatch`.
+
+    Returns:
+        (batch, length, 6); see the equations above.
+
+    >>> states, all_of_them = torch.eye(3)[None], torch.ones(1, 3, dtype=torch.bool)
+    >>> continues = torch.tensor([[False, True, False]])
+    >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, all_of_them, continues)[0, :, 4]
+    tensor([2., 2., 1.])
+    """
+    inside = mask[..., None].to(states.dtype)
+    states = states * inside
+    total = states.sum(1, keepdim=True)
+    whole = total.norm(dim=-1).clamp_min(1e-12)
+    same = same_word(continues).to(states.dtype)
+
+    def lost(parts: Tensor) -> Tensor:
+        """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""
+        along, squares = (parts * total).sum(-1) / whole, parts.square().sum(-1)
+        across = (squares - along.square()).clamp_min(0.0)
+        left = ((whole - along).square() + across).clamp_min(1e-12)
+        cosine = (whole - along) / left.sqrt()
+        return torch.where(cosine > 0, across / left / (1 + cosine.clamp_min(0.0)), 1 - cosine)
+
+    norms = states.norm(dim=-1)
+    cosines = (states * nn.functional.normalize(anchor, dim=-1)).sum(-1) / norms.clamp_min(1e-12)
+    summed = same @ torch.stack([norms, cosines, lost(states), inside[..., 0]], dim=-1)
+    words = (content & ~continues).sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
+    of_word = lost(same @ states)
+    measures = [summed[..., 0], summed[..., 1], summed[..., 2], of_word, summed[..., 3], words]
+    return torch.stack(measures, dim=-1) * inside
+
+
 def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedTokens) -> Encoding:
-    wanted = {
-        "states": True,
-        "layer_states": config.selector_layer != -1,
-        "attention": "attention" in config.selector_inputs,
-    }
+    inner = config.inner_layers
+    wanted = {"states": True, "layer_states": bool(inner), "attention": config.reads("attention")}
     tensors: dict[str, Tensor] = {}
     for name, needed in wanted.items():
         if not needed:
@@ -91,7 +147,13 @@ def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedToke
         if tensor.shape[:2] != batch.mask.shape:
             raise ValueError(f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.mask.shape)}.")
         tensors[name] = batch.align(tensor)
-    features = {"state": tensors.get("layer_states", tensors["states"])}
+    features = {"state": tensors["states"]}
+    if inner:
+        size = tensors["layer_states"].shape[-1]
+        if size != len(inner) * tensors["states"].shape[-1]:
+            raise ValueError(f"encoded 'layer_states' has {size} numbers a token, which are not those of layers {inner}.")
+        parts = tensors["layer_states"].chunk(len(inner), dim=-1)
+        features.update({state_name(layer): part for layer, part in zip(inner, parts, strict=True)})
     if "attention" in tensors:
         features["attention"] = tensors["attention"]
     return Encoding(tensors["states"], features)
@@ -102,21 +164,29 @@ def _run(encoder: PreTrainedModel, batch: TokenBatch, tap: AttentionTap | None =
     return run_encoder(encoder, ids, mask, batch.token_type_ids, tap, batch.inputs_embeds, **outputs)
 
 
-def _run_whole(
-    encoder: PreTrainedModel, config: HardKumaConfig, batch: TokenBatch, hidden_states: bool, attentions: bool
+def _run_layers(
+    encoder: PreTrainedModel,
+    config: HardKumaConfig,
+    batch: TokenBatch,
+    lower: PreTrainedModel | None,
+    selectors: Sequence[int],
+    hidden_states: bool,
+    attentions: bool,
 ) -> Encoding:
-    tap = None
-    if "attention" in config.selector_inputs:
-        layers = encoder.config.num_hidden_layers
-        chosen = layer_indices(config.attention_layers, layers) if layers else frozenset()
+    tap, depth = None, encoder.config.num_hidden_layers
+    if config.reads("attention", selectors):
+        chosen = layer_indices(config.attention_layers, depth) if depth else frozenset()
         tap = AttentionTap(content=batch.content, layers=chosen)
-    inner = config.selector_layer != -1
+    inner = [layer for layer in config.inner_layers if any(layer in config.layers_of(k) for k in selectors)]
     # Only what is wanted is named: families differ in what they take.
-    wanted = {"output_hidden_states": hidden_states or inner, "output_attentions": attentions}
-    with _differentiable(encoder, hidden_states or attentions):
-        output = _run(encoder, batch, tap, **{name: True for name, value in wanted.items() if value})
+    wanted = {"output_hidden_states": hidden_states or bool(inner), "output_attentions": attentions}
+    part = encoder if lower is None else lower
+    with _differentiable(part, hidden_states or attentions):
+        output = _run(part, batch, tap, **{name: True for name, value in wanted.items() if value})
     states = output.last_hidden_state
-    result = Encoding(states, {"state": _layer(output.hidden_states, config.selector_layer) if inner else states})
+    result = Encoding(states, {"state": states})
+    for layer in inner:
+        result.features[state_name(layer)] = output.hidden_states[layer_number(layer, depth)]
     if tap is not None:
         result.features["attention"] = attention_features(tap, batch.mask)
     if hidden_states:
@@ -145,24 +215,34 @@ def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
         hook.remove()
 
 
-def _layer(hidden_states: tuple[Tensor, ...], layer: int) -> Tensor:
-    number = len(hidden_states)
-    if not -number <= layer < number:
-        raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {number - 1}.")
-    return hidden_states[layer]
+def layer_number(layer: int | float, depth: int) -> int:
+    """Which of the states 0 (the embeddings) to `depth` a layer of `selector_layer` is.
 
-
-def layers_below(layer: int, number: int) -> int:
-    """How many of `number` layers run until `hidden_states[layer]` is there; the first state is the embeddings'.
-
-    >>> layers_below(4, 6), layers_below(-1, 6), layers_below(-2, 6)
-    (4, 6, 5)
+    >>> layer_number(4, 6), layer_number(-2, 6), layer_number(0.5, 12), layer_number(0.66, 6)
+    (4, 5, 6, 4)
     """
-    return layer if layer >= 0 else number + 1 + layer
+    if isinstance(layer, float):
+        return round(layer * depth)
+    number = layer if layer >= 0 else depth + 1 + layer
+    if not 0 <= number <= depth:
+        raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {depth}.")
+    return number
 
 
-def lower_layers(encoder: PreTrainedModel, layer: int) -> PreTrainedModel | None:
-    """The encoder with its first layers alone, sharing every weight: its last state is `hidden_states[layer]` of the whole.
+def depth_needed(config: HardKumaConfig, selectors: Sequence[int], depth: int) -> int:
+    """How many of the encoder's layers must run for these selectors.
+
+    >>> depth_needed(HardKumaConfig(selector_layer=0.5), [0], 12), depth_needed(HardKumaConfig(), [0], 12)
+    (6, 12)
+    """
+    if any(config.reads(name, selectors) for name in ("anchor", "removal", "attention")):
+        return depth
+    layers = [layer for k in selectors for layer in config.layers_of(k)]
+    return max((depth if is_last(layer) else layer_number(layer, depth) for layer in layers), default=0)
+
+
+def lower_layers(encoder: PreTrainedModel, depth: int) -> PreTrainedModel | None:
+    """The encoder with its first layers alone, sharing every weight: its last state is `hidden_states[depth]` of the whole.
 
     None where that cannot be had: no layer above, no single list of layers, or another last state (some families end with a
     norm), which is tried out.
@@ -175,7 +255,6 @@ def lower_layers(encoder: PreTrainedModel, layer: int) -> PreTrainedModel | None
     True
     """
     number = encoder.config.num_hidden_layers
-    depth = layers_below(layer, number)
     lists = [
         name for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList) and len(module) == number
     ]

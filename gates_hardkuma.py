@@ -7,6 +7,7 @@ to 100 and for points within 1e-7 of either end of the unit interval.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -15,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints
 
-from .configuration_hardkuma import HardKumaConfig
+from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig, norm_name, state_name
 from .encoders_hardkuma import FullPrecisionLinear
+from .inputs_hardkuma import same_word
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 Shape = torch.Size | list[int] | tuple[int, ...]
@@ -341,6 +343,22 @@ def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
     return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)
 
 
+def select_words(probs: Tensor, content: Tensor, continues: Tensor, rate: float) -> Tensor:
+    """`select_rate` counted in words: 1 on all tokens of the most probable words; a word is as probable as its first token.
+
+    Args:
+        probs: (batch, K, length)
+        content, continues: (batch, length) bool; see `TokenBatch`.
+
+    >>> probs, content = torch.tensor([[[0.9, 0.9, 0.3, 0.1]]]), torch.ones(1, 4, dtype=torch.bool)
+    >>> select_words(probs, content, torch.tensor([[False, True, False, False]]), 0.3)
+    tensor([[[1., 1., 0., 0.]]])
+    """
+    firsts = (content & ~continues)[:, None]
+    chosen = select_rate(probs, firsts, rate)
+    return (chosen @ same_word(continues).to(chosen.dtype)) * content[:, None]
+
+
 def expected_selected(probs: Tensor, content: Tensor) -> Tensor:
     """E[number of selected tokens]: sum of selection probabilities over content. (..., length) -> (...)
 
@@ -367,13 +385,19 @@ class Selector(nn.Module):
     """(alpha_i, beta_i) = bound(softplus(W2 gelu(W1 x_i)) + min), in fp32 whatever the model's dtype.
 
     `vector_sizes` are LayerNormed one by one (their scales differ by an order of magnitude between, say, the last state
-    and the input embedding); `num_scalars` further features are appended as they are.
+    and the input embedding); `num_scalars` further features are appended as they are. `num_measures` more are standardised
+    by stored means and spreads, and also reach the shapes directly: (W2 gelu(.) + W3 z). For gates of whole words, the
+    hidden layer's input is averaged over each word's tokens.
 
     >>> selector = Selector([4], num_scalars=2, hidden_size=8)
-    >>> alpha, beta = selector([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
+    >>> x = selector.join([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
+    >>> alpha, beta = selector(x)
     >>> alpha.shape, bool((alpha > 1).all() and (beta < 10).all())
     (torch.Size([2, 5]), True)
     """
+
+    center: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -384,21 +408,48 @@ class Selector(nn.Module):
         shape_max: float = 10.0,
         shape_bound: str = "smooth",
         dropout: float = 0.0,
+        num_measures: int = 0,
     ):
         super().__init__()
-        self.vector_sizes = list(vector_sizes)
-        self.hidden = FullPrecisionLinear(sum(vector_sizes) + num_scalars, hidden_size)
+        self.vector_sizes, self.num_measures = list(vector_sizes), num_measures
+        self.hidden = FullPrecisionLinear(sum(vector_sizes) + num_scalars + num_measures, hidden_size)
         self.shapes = FullPrecisionLinear(hidden_size, 2)
+        if num_measures:
+            self.direct = FullPrecisionLinear(num_measures, 2)
+            self.register_buffer("center", torch.zeros(num_measures))
+            self.register_buffer("spread", torch.ones(num_measures))
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
-    def forward(self, vectors: list[Tensor], scalars: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """vectors, scalars: lists of (batch, length, size) -> alpha, beta: (batch, length), fp32."""
+    def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
+        """What the selector reads of each token, (batch, length, all sizes), fp32, from lists of (batch, length, size)."""
         # Without scale and shift: W1 follows at once and can do both, and their gradient would cost a third of a step.
         parts = [F.layer_norm(x.float(), (size,)) for x, size in zip(vectors, self.vector_sizes, strict=True)]
-        x = torch.cat(parts + [s.float() for s in scalars], dim=-1)
-        x = F.dropout(F.gelu(self.hidden(x)), self.dropout, self.training)
-        alpha, beta = self.bound(self.shapes(x)).unbind(-1)
+        parts += [s.float() for s in scalars]
+        if measures is not None:
+            parts.append((measures.float() - self.center.float()) / self.spread.float())
+        return torch.cat(parts, dim=-1)
+
+    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Shapes of the gates.
+
+        Args:
+            x: (..., length, all sizes) as `join` gives it.
+            mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
+                token has a gate of its own.
+
+        Returns:
+            alpha, beta: (..., length), fp32
+        """
+        hidden = self.hidden(x)
+        if mean_of_word is not None:
+            # The mean of W1 x is W1 of the mean, and has fewer dimensions.
+            hidden = mean_of_word @ hidden
+        hidden = F.dropout(F.gelu(hidden), self.dropout, self.training)
+        outputs = self.shapes(hidden)
+        if self.num_measures:
+            outputs = outputs + self.direct(x[..., -self.num_measures :])
+        alpha, beta = self.bound(outputs).unbind(-1)
         return alpha, beta
 
     def bound(self, x: Tensor) -> Tensor:
@@ -412,51 +463,100 @@ class Selector(nn.Module):
 
 class GateHead(nn.Module):
     """K selectors, and the small state that belongs to them: all that is trained where the encoder is frozen. Saved alone
-    it is under 1 MB.
+    it is about 1 MB.
 
     Buffers:
         input_center: (input_size,) what the `input` view subtracts from input embeddings.
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
+        token_kinds: (vocabulary,) which tokens go on with a word, where a selector's gates belong to words.
     """
 
     input_center: Tensor
     rate_multiplier: Tensor
     surface_log_odds: Tensor
+    token_kinds: Tensor
 
     def __init__(self, config: HardKumaConfig, input_size: int):
         super().__init__()
-        vectors = {"state": config.hidden_size, "input": input_size}
-        scalars = {"norm": 1, "attention": 2, "shape": NUM_SURFACE_CLASSES}
-        self.vector_names = [name for name in config.selector_inputs if name in vectors]
-        self.scalar_names = [name for name in config.selector_inputs if name in scalars]
-        self.selectors = nn.ModuleList(
-            Selector(
-                [vectors[name] for name in self.vector_names],
-                sum(scalars[name] for name in self.scalar_names),
-                config.selector_hidden_size,
-                config.shape_min,
-                config.shape_max,
-                config.shape_bound,
-                config.selector_dropout,
+        self.config = config
+        sizes = {"state": config.hidden_size, "input": input_size, "anchor": config.hidden_size}
+        sizes |= {"norm": 1, "attention": 2, "shape": NUM_SURFACE_CLASSES}
+        self.vector_names, self.scalar_names = [], []
+        self.selectors = nn.ModuleList()
+        for k in range(config.num_selectors):
+            inputs = config.of_selector("selector_inputs", k)
+            vectors = [name for name in inputs if name in VECTORS for _ in _features(config, k, name)]
+            scalars = [name for name in inputs if name in SCALARS]
+            self.vector_names.append([key for name in inputs if name in VECTORS for key in _features(config, k, name)])
+            self.scalar_names.append([key for name in scalars for key in _features(config, k, name)])
+            self.selectors.append(
+                Selector(
+                    [sizes[name] for name in vectors],
+                    sum(sizes[name] for name in scalars),
+                    config.of_selector("selector_hidden_size", k),
+                    config.shape_min,
+                    config.shape_max,
+                    config.shape_bound,
+                    config.selector_dropout,
+                    NUM_REMOVAL_MEASURES if "removal" in inputs else 0,
+                )
             )
-            for _ in range(config.num_selectors)
-        )
         self.register_buffer("input_center", torch.zeros(input_size))
         self.register_buffer("rate_multiplier", torch.zeros(config.num_selectors))
         self.register_buffer("surface_log_odds", torch.zeros(config.num_selectors, NUM_SURFACE_CLASSES))
-        self.sampler, self.threshold = config.sampler, config.gate_threshold
-        self.stretch = (config.stretch_low, config.stretch_high)
-        self.surface_weight = config.surface_weight
+        if any(self.by_word(k) for k in range(config.num_selectors)):
+            self.register_buffer("token_kinds", torch.zeros(config.vocab_size, dtype=torch.uint8))
 
-    def forward(self, features: dict[str, Tensor], surface_ids: Tensor | None = None) -> Kumaraswamy:
-        """features: (batch, length, size) by name; surface_ids: (batch, length) -> gates over (batch, K, length)."""
-        vectors = [features[name] for name in self.vector_names]
-        scalars = [features[name] for name in self.scalar_names]
-        shapes = [selector(vectors, scalars) for selector in self.selectors]
+    def by_word(self, selector: int) -> bool:
+        """Whether all tokens of a word share one gate."""
+        return self.config.of_selector("selector_unit", selector) != "token"
+
+    def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
+        """What one selector reads of each token: (batch, length, all sizes)."""
+        vectors = [features[name] for name in self.vector_names[selector]]
+        scalars = [features[name] for name in self.scalar_names[selector]]
+        reader = self.selectors[selector]
+        assert isinstance(reader, Selector)
+        return reader.join(vectors, scalars, features["removal"] if reader.num_measures else None)
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        surface_ids: Tensor | None = None,
+        continues: Tensor | None = None,
+        selectors: Sequence[int] | None = None,
+    ) -> Kumaraswamy:
+        """Gates over (batch, K, length).
+
+        Args:
+            features: (batch, length, size) by name.
+            surface_ids: (batch, length) classes of written forms.
+            continues: (batch, length) bool, true where a token goes on with a word.
+            selectors: numbers of those that are wanted, in this order; all by default.
+        """
+        chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
+        mean_of_word = None
+        if continues is not None and any(self.by_word(k) for k in chosen):
+            same = same_word(continues).float()
+            mean_of_word = same / same.sum(-1, keepdim=True)
+        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in chosen]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
-        gate = make_gate(alpha, beta, self.sampler, *self.stretch)
+        config = self.config
+        gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if surface_ids is None:
             return gate
-        shift = self.surface_weight * self.surface_log_odds.float()[:, surface_ids].transpose(0, 1)
-        return gate.shift_logit(shift, self.threshold)
+        weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
+        shift = (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
+        return gate.shift_logit(shift, config.gate_threshold)
+
+
+# Inputs of a selector that are normalised as vectors, and those that are taken as they are.
+VECTORS, SCALARS = ("state", "input", "anchor"), ("norm", "attention", "shape")
+
+
+def _features(config: HardKumaConfig, selector: int, name: str) -> list[str]:
+    """The features that one input of a selector stands for: states may be those of several layers."""
+    if name == "state":
+        return [state_name(layer) for layer in config.layers_of(selector)]
+    return [norm_name(config.layers_of(selector)[-1])] if name == "norm" else [name]

@@ -22,8 +22,8 @@ MAX_CHARACTERS = 20_000
 MAX_TEXTS = 128
 
 # What a request may set, by kind of input: name -> type.
-TEXT_PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": int}
-PAIR_PARAMETERS = {"rate": float, "links": int, "seed": int, "use_surface": bool, "selector": int}
+TEXT_PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": str}
+PAIR_PARAMETERS = {"rate": float, "links": int, "seed": int, "use_surface": bool, "selector": str}
 
 
 class RequestError(ValueError):

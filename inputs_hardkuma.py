@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import position_limit
@@ -27,6 +28,7 @@ class TokenBatch:
     content: Tensor  # bool
     token_type_ids: Tensor | None
     surface_ids: Tensor | None
+    continues: Tensor  # bool, true where a token goes on with the word of the token before it
     to_right: Tensor | None  # gather index that moved the padding to the right; None where it was there already
     to_caller: Tensor | None  # gather index that moves it back
     autocast: bool  # whether the caller wants the encoder in mixed precision
@@ -68,6 +70,62 @@ def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None,
     return mask.bool() & ~special.bool()
 
 
+def same_word(continues: Tensor) -> Tensor:
+    """(batch, length, length) bool, true for two tokens of one word.
+
+    >>> same_word(torch.tensor([[False, True, False]])).long()
+    tensor([[[1, 1, 0],
+             [1, 1, 0],
+             [0, 0, 1]]])
+    """
+    number = (~continues).long().cumsum(-1)
+    return number[:, :, None] == number[:, None, :]
+
+
+# How a token of the vocabulary stands to the word before it.
+STARTS, CONTINUES, ALONE = 0, 1, 2
+_WORD_MARKS = ("Ġ", "▁")  # of byte-pair encodings and of SentencePiece: a space before the token
+
+
+def token_kinds(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
+    """What the vocabulary says of each of its `size` tokens: it starts a word, goes on with one, or is no part of any.
+
+    WordPiece marks what continues (##), byte-pair encodings and SentencePiece mark what starts (Ġ, ▁). Of a tokenizer that
+    marks neither, every token starts a word.
+
+    >>> from hardkuma import load_released
+    >>> tokenizer = load_released()[1]
+    >>> token_kinds(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
+    [0, 1, 2]
+    """
+    vocabulary = tokenizer.get_vocab()
+    kinds = torch.full((size,), STARTS, dtype=torch.uint8)
+    prefixed = any(token.startswith("##") and len(token) > 2 for token in vocabulary)
+    marked = any(token.startswith(_WORD_MARKS) and len(token) > 1 for token in vocabulary)
+    for token, number in vocabulary.items():
+        bare = token.removeprefix("##") if prefixed else token.lstrip("".join(_WORD_MARKS)) if marked else token
+        if number >= size or not bare:
+            continue
+        if not any(character.isalnum() for character in bare):
+            kinds[number] = ALONE
+        elif (prefixed or marked) and (token != bare) == prefixed:
+            kinds[number] = CONTINUES
+    return kinds
+
+
+def continuing_tokens(kinds: Tensor, input_ids: Tensor) -> Tensor:
+    """Which tokens go on with the word of the token before, (batch, length) bool, by the vocabulary's kinds alone.
+
+    >>> continuing_tokens(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 1, 1, 2, 1]]))
+    tensor([[False,  True,  True, False, False]])
+    """
+    # Tokens that were added since have no kind: they start a word.
+    known = input_ids < len(kinds)
+    of_tokens = torch.where(known, kinds.long()[torch.where(known, input_ids, 0)], STARTS)
+    before = torch.cat([torch.full_like(of_tokens[:, :1], ALONE), of_tokens[:, :-1]], dim=1)
+    return (of_tokens == CONTINUES) & (before != ALONE)
+
+
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """The batch with every tensor on this device, those inside of nested dicts too.
 
@@ -101,14 +159,16 @@ def prepare(
     special: Tensor | None = None,
     surface_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
+    continues: Tensor | None = None,
 ) -> TokenBatch:
-    """Check shapes, length and classes; move padding to the right."""
+    """Check shapes, length and classes; move padding to the right. Without `continues` every token is a word."""
     shape = _shape(input_ids, inputs_embeds)
     others = {
         "attention_mask": mask,
         "token_type_ids": token_type_ids,
         "special_tokens_mask": special,
         "surface_ids": surface_ids,
+        "continues": continues,
     }
     for name, tensor in others.items():
         if tensor is not None and tensor.shape != shape:
@@ -131,6 +191,11 @@ def prepare(
         content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
         content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
+    if continues is None:
+        continues = torch.zeros_like(content)
+    else:  # nothing goes on with a special token, or after one
+        before = torch.cat([torch.zeros_like(content[:, :1]), content[:, :-1]], dim=1)
+        continues = continues.bool() & content & before
     batch = TokenBatch(
         input_ids,
         inputs_embeds,
@@ -138,6 +203,7 @@ def prepare(
         content,
         token_type_ids,
         surface_ids,
+        continues,
         to_right=None,
         to_caller=None,
         autocast=torch.is_autocast_enabled(mask.device.type),
@@ -170,7 +236,7 @@ def _pad_right(batch: TokenBatch) -> TokenBatch:
     ahead, behind = position + lead[:, None], position - lead[:, None]
     batch.to_right = torch.where(ahead < length, ahead, ahead - length)
     batch.to_caller = torch.where(behind < 0, behind + length, behind)
-    for name in ("input_ids", "inputs_embeds", "mask", "content", "token_type_ids", "surface_ids"):
+    for name in ("input_ids", "inputs_embeds", "mask", "content", "token_type_ids", "surface_ids", "continues"):
         tensor = getattr(batch, name)
         setattr(batch, name, None if tensor is None else batch.align(tensor))
     return batch

@@ -183,7 +183,7 @@ def selection_rate(probs: Tensor, content: Tensor) -> Tensor:
     return selected / number.clamp_min(1.0)
 
 
-def rate_penalty(rate: Tensor, target: float) -> Tensor:
+def rate_penalty(rate: Tensor, target: Tensor | float) -> Tensor:
     """(E[z] - pi)^2.
 
     >>> rate_penalty(torch.tensor(0.5), 0.2)
@@ -192,7 +192,7 @@ def rate_penalty(rate: Tensor, target: float) -> Tensor:
     return (rate - target) ** 2
 
 
-def rate_lagrangian(rate: Tensor, target: float, multiplier: Tensor) -> Tensor:
+def rate_lagrangian(rate: Tensor, target: Tensor | float, multiplier: Tensor) -> Tensor:
     """mu (E[z] - pi) + (E[z] - pi)^2: the augmented Lagrangian. The quadratic term damps the multiplier's swings.
 
     The multiplier mu is moved by `next_multiplier`, in training only, and gets no gradient here.
@@ -203,7 +203,7 @@ def rate_lagrangian(rate: Tensor, target: float, multiplier: Tensor) -> Tensor:
     return multiplier.detach() * (rate - target) + rate_penalty(rate, target)
 
 
-def next_multiplier(multiplier: Tensor, rate: Tensor, target: float, step: float) -> Tensor:
+def next_multiplier(multiplier: Tensor, rate: Tensor, target: Tensor | float, step: float) -> Tensor:
     """mu + step (E[z] - pi) / (pi (1 - pi)): gradient ascent on the multiplier, in units of the rate's own spread.
 
     >>> next_multiplier(torch.tensor(0.0), torch.tensor(0.5), 0.2, 0.1)
@@ -306,14 +306,15 @@ def objective(
 
 
 def _constraint(rates: Tensor, config: HardKumaConfig, multiplier: Tensor, training: bool) -> Tensor:
+    targets = rates.new_tensor(config.target_rates)
     if config.rate_constraint == "penalty":
-        terms = rate_penalty(rates, config.target_rate)
+        terms = rate_penalty(rates, targets)
     else:
         # A copy: the graph keeps what the loss was computed with.
-        terms = rate_lagrangian(rates, config.target_rate, multiplier.float().clone())
+        terms = rate_lagrangian(rates, targets, multiplier.float().clone())
         if training:
             with torch.no_grad():
-                multiplier.copy_(next_multiplier(multiplier, rates, config.target_rate, config.multiplier_lr))
+                multiplier.copy_(next_multiplier(multiplier, rates, targets, config.multiplier_lr))
     return _per_selector(list(terms))
 
 

@@ -12,7 +12,7 @@ pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,22 +22,23 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import logging
 
-from .configuration_hardkuma import HardKumaConfig
+from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
-from .features_hardkuma import Encoding, lower_layers, read_features
-from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate
-from .inputs_hardkuma import TokenBatch, content_mask, prepare, to_device, tracing
+from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
+from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate, select_words
+from .inputs_hardkuma import TokenBatch, content_mask, continuing_tokens, prepare, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import SurfaceStatistics
-from .words_hardkuma import Record, gate_records, select_gates
+from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)
 
 EMBEDDINGS = ("rationale", "complement", "anchor")
+SMALLEST_RATE = 1e-9  # selects one word of any sentence
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -92,6 +93,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        continues: Tensor | None = None,
+        selector: str | None = None,
         rate: float | None = None,
         return_loss: bool = False,
         return_embeddings: bool = True,
@@ -108,8 +111,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
             surface_ids: (batch, length) word-shape classes, see surface_hardkuma.py; 0 = unknown, no shift.
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
+            continues: (batch, length) true where a token goes on with the word of the token before; by default what the
+                vocabulary says. Only selectors whose gates belong to words look at it.
+            selector: the name of one selector: the output is then its alone, without a selector axis.
             rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
-                own threshold; in (0, 1], in eval mode only.
+                own threshold; in (0, 1], in eval mode only. Counted in words where gates belong to words.
             return_loss: compute `loss` and `losses`; needs a global batch of at least 2.
             return_embeddings: False leaves out rationale and complement (which `reencode` pays for).
             output_attentions, output_hidden_states, return_dict: as in every transformers model.
@@ -119,7 +125,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         if unknown:
             raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
         config, return_rows = self.config, options.get("return_rows", False)
-        batch = prepare(config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds)
+        batch = self._prepare(
+            input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues
+        )
+        chosen = self._chosen(selector)
+        if selector is not None and (return_loss or return_rows):
+            raise ValueError(f"a loss is over all selectors: leave out selector={selector!r}.")
         if return_loss and len(batch.mask) * world_size() < 2:
             raise ValueError(
                 "return_loss=True needs at least 2 sentences in the global batch, got 1: a contrastive loss compares "
@@ -128,6 +139,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         encoding = self._encode(
             batch,
             options.get("encoded"),
+            chosen,
             output_hidden_states=bool(
                 config.output_hidden_states if output_hidden_states is None else output_hidden_states
             ),
@@ -137,9 +149,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         rationale = complement = losses = loss = None
         # Autocast would do the gate's arithmetic in half precision.
         with torch.autocast(device_type=states.device.type, enabled=False):
-            gate, probs = self._probabilities(batch, encoding.features)
-            content = batch.content[:, None]
-            gates = self._gates(gate, probs, options.get("noise"), content, rate) * content
+            gate, probs = self._probabilities(batch, encoding.features, chosen)
+            gates = self._gates(gate, probs, options.get("noise"), batch, chosen, rate) * batch.content[:, None]
             pooled = self._pool_all(batch, states)
             anchor = self._anchor(pooled)
             if return_embeddings or return_loss or return_rows:
@@ -151,17 +162,18 @@ class HardKumaModel(HardKumaPreTrainedModel):
                     if return_rows:
                         return rows
                     loss, losses = self.losses_of(rows)
+        one = len(chosen) == 1
         output = HardKumaOutput(
             loss=loss,
             losses=losses,
             last_hidden_state=batch.restore(states),
-            gates=self._restore(gates, batch),
-            gate_probs=self._restore(probs, batch),
+            gates=_without_axis(batch.restore(gates, dim=2), one),
+            gate_probs=_without_axis(batch.restore(probs, dim=2), one),
             anchor_embedding=anchor,
-            rationale_embedding=None if rationale is None else self._drop_axis(rationale),
-            complement_embedding=None if complement is None else self._drop_axis(complement),
-            alpha=self._restore(gate.alpha, batch),
-            beta=self._restore(gate.beta, batch),
+            rationale_embedding=None if rationale is None else _without_axis(rationale, one),
+            complement_embedding=None if complement is None else _without_axis(complement, one),
+            alpha=_without_axis(batch.restore(gate.alpha, dim=2), one),
+            beta=_without_axis(batch.restore(gate.beta, dim=2), one),
             hidden_states=_each(encoding.hidden_states, batch.restore),
             attentions=_each(encoding.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
         )
@@ -176,21 +188,26 @@ class HardKumaModel(HardKumaPreTrainedModel):
         token_type_ids: Tensor | None = None,
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
+        continues: Tensor | None = None,
+        selector: str | None = None,
     ) -> Tensor:
-        """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads an inner
-        layer, the encoder stops there: cheaper than a sentence embedding.
+        """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads inner
+        layers alone, the encoder stops there: cheaper than a sentence embedding.
 
         >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
         >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
         >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
         True
         """
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids)
-        features = self._encode(batch, whole=False).features
+        batch = self._prepare(
+            input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, continues=continues
+        )
+        chosen = self._chosen(selector)
+        features = self._encode(batch, None, chosen, whole=False).features
         with torch.autocast(device_type=features["state"].device.type, enabled=False):
-            probs = self._probabilities(batch, features)[1]
+            probs = self._probabilities(batch, features, chosen)[1]
         self._check_finite(probs.flatten(1))
-        return self._restore(probs, batch)
+        return _without_axis(batch.restore(probs, dim=2), len(chosen) == 1)
 
     def encode_tokens(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -198,8 +215,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """One plain encoder pass, to be stored: what `forward` takes back as `encoded`, with the same results to the bit.
 
         Returns:
-            "states" (batch, length, hidden); where the selector reads another layer than the last, "layer_states" of that
-            layer; where it reads attention, "attention" (batch, length, 2); and "anchor" (batch, dim), for the caller.
+            "states" (batch, length, hidden); where selectors read other layers than the last, "layer_states" of those, side
+            by side; where it reads attention, "attention" (batch, length, 2); and "anchor" (batch, dim), for the caller.
 
         >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
         >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
@@ -207,13 +224,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> sorted(encoded), torch.equal(model(**inputs, encoded=encoded).gate_probs, model(**inputs).gate_probs)
         (['anchor', 'layer_states', 'states'], True)
         """
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids)
+        batch = self._prepare(input_ids, attention_mask, token_type_ids)
         encoding = self._encode(batch)
         anchor = self._anchor(self._pool_all(batch, encoding.states))
         encoded = EncodedTokens(states=batch.restore(encoding.states), anchor=anchor)
-        if self.config.selector_layer != -1:
-            encoded["layer_states"] = batch.restore(encoding.features["state"])
-        if "attention" in self.config.selector_inputs:
+        inner = [encoding.features[state_name(layer)] for layer in self.config.inner_layers]
+        if inner:
+            encoded["layer_states"] = batch.restore(torch.cat(inner, dim=-1))
+        if self.config.reads("attention"):
             encoded["attention"] = batch.restore(encoding.features["attention"])
         return encoded
 
@@ -226,7 +244,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         Returns:
             (batch, sets, dim), each as `SentenceTransformer.encode` would give it
         """
-        batch = prepare(self.config, input_ids, attention_mask)
+        batch = self._prepare(input_ids, attention_mask)
         content = batch.content[:, None].float()
         kept = batch.mask[:, None] * (1 - content) + content * batch.align(kept, dim=2)
         return sentence_embedding(self, pool_reencoded(self, batch, kept))
@@ -267,14 +285,16 @@ class HardKumaModel(HardKumaPreTrainedModel):
         token_type_ids: Tensor | None = None,
         embedding: str = "rationale",
         rate: float | None = None,
+        selector: str | None = None,
     ) -> dict[str, Tensor]:
-        """What sentence-transformers calls: one embedding as "embedding" (batch, dim), several selectors side by side.
+        """What sentence-transformers calls: one embedding as "embedding" (batch, dim).
 
         `SentenceTransformer.encode(texts, embedding="anchor")` and `encode(texts, rate=0.2)` hand their arguments on.
 
         Args:
             embedding: "rationale", "complement" or "anchor".
             rate: as in `forward`.
+            selector: whose rationale or complement; "meaning" by default, or the first.
         """
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
@@ -282,20 +302,21 @@ class HardKumaModel(HardKumaPreTrainedModel):
             out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False, return_dict=True)
             return {"embedding": out.anchor_embedding}
         # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids)
-        encoding = self._encode(batch, whole=self.config.view == "hidden")
+        batch = self._prepare(input_ids, attention_mask, token_type_ids)
+        chosen = [self.config.find_selector(selector)]
+        encoding = self._encode(batch, None, chosen, whole=self.config.view == "hidden")
         with torch.autocast(device_type=encoding.states.device.type, enabled=False):
-            gate, probs = self._probabilities(batch, encoding.features)
+            gate, probs = self._probabilities(batch, encoding.features, chosen)
             self._check_finite(probs.flatten(1))
-            gates = self._gates(gate, probs, None, batch.content[:, None], rate) * batch.content[:, None]
+            gates = self._gates(gate, probs, None, batch, chosen, rate) * batch.content[:, None]
             if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
                 logger.warning_once(
                     "in some sentences no token passes the model's threshold: their rationale embeddings are all the same. "
                     "encode(texts, rate=0.5) selects tokens in every sentence."
                 )
-            chosen = gates if embedding == "rationale" else 1 - gates
+            weights = gates if embedding == "rationale" else 1 - gates
             embeddings = encoding.features["input"]
-            return {"embedding": gated_embeddings(self, batch, encoding.states, embeddings, chosen).flatten(1)}
+            return {"embedding": gated_embeddings(self, batch, encoding.states, embeddings, weights).flatten(1)}
 
     @torch.no_grad()
     def adapt_surface(self, batches: Iterable[dict[str, Any]]) -> Tensor:
@@ -346,32 +367,71 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     # ---- encoding and gates -----------------------------------------------------------------------------------------
 
+    def _prepare(
+        self,
+        input_ids: Tensor | None,
+        mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        continues: Tensor | None = None,
+    ) -> TokenBatch:
+        """`prepare`, with the words that the vocabulary knows of where the caller names none."""
+        if continues is None and input_ids is not None and hasattr(self.gate_head, "token_kinds"):
+            continues = continuing_tokens(self.gate_head.token_kinds, input_ids)
+        return prepare(self.config, input_ids, mask, token_type_ids, special, surface_ids, inputs_embeds, continues)
+
+    def _chosen(self, selector: str | None) -> list[int]:
+        """Numbers of the selectors that are asked for: one by its name, or all."""
+        return list(range(self.config.num_selectors)) if selector is None else [self.config.find_selector(selector)]
+
     def _encode(
-        self, batch: TokenBatch, encoded: EncodedTokens | None = None, whole: bool = True, **outputs: bool
+        self,
+        batch: TokenBatch,
+        encoded: EncodedTokens | None = None,
+        selectors: Sequence[int] | None = None,
+        whole: bool = True,
+        **outputs: bool,
     ) -> Encoding:
-        """Token states and the selector's features; only the features matter if not `whole`."""
+        """Token states and what these selectors read (all by default); only the latter matters if not `whole`."""
         if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
             self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
-        return read_features(self.encoder, self.config, batch, encoded, None if whole else self._lower_layers(), **outputs)
+        lower = None
+        if not whole:
+            lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
+        return read_features(self.encoder, self.config, batch, encoded, lower, selectors, **outputs)
 
-    def _lower_layers(self) -> PreTrainedModel | None:
-        """The encoder up to the selector's layer, if there are layers above it and its family allows to leave them out."""
-        if tracing() or "attention" in self.config.selector_inputs:
+    def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
+        """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""
+        if tracing():
             return None
+        depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
         # A copy shares the modules and the attention function of its time.
-        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
+        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation, depth)
         if self._lower is None or self._lower[0] != made_of:
-            self._lower = (made_of, lower_layers(self.encoder, self.config.selector_layer))
+            self._lower = (made_of, lower_layers(self.encoder, depth))
         return self._lower[1]
 
-    def _probabilities(self, batch: TokenBatch, features: dict[str, Tensor]) -> tuple[Kumaraswamy, Tensor]:
-        """The gates' distribution, and the probability of selection: (batch, K, length), 0 off content."""
-        gate = self.gate_head(features, batch.surface_ids)
+    def _probabilities(
+        self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
+    ) -> tuple[Kumaraswamy, Tensor]:
+        """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
+        gate = self.gate_head(features, batch.surface_ids, batch.continues, selectors)
         return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
 
-    def _gates(self, gate: Kumaraswamy, probs: Tensor, noise: Tensor | None, content: Tensor, rate: float | None) -> Tensor:
+    def _gates(
+        self,
+        gate: Kumaraswamy,
+        probs: Tensor,
+        noise: Tensor | None,
+        batch: TokenBatch,
+        selectors: Sequence[int],
+        rate: float | None,
+    ) -> Tensor:
+        """(batch, selectors, length): drawn in training; in eval by the threshold, or at a rate."""
         if not self.training:
-            return (probs > self.config.decision_threshold).float() if rate is None else select_rate(probs, content, rate)
+            return self._decide(probs, batch, selectors, rate)
         if rate is not None:
             raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
         if noise is None:
@@ -380,14 +440,30 @@ class HardKumaModel(HardKumaPreTrainedModel):
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
         return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold)
 
-    # ---- outputs ----------------------------------------------------------------------------------------------------
+    def _decide(self, probs: Tensor, batch: TokenBatch, selectors: Sequence[int], rate: float | None) -> Tensor:
+        """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
+        of a selector whose gates belong to words ("word") at least the most probable word is selected."""
+        units = [self.config.of_selector("selector_unit", k) for k in selectors]
+        if rate is None and "word" not in units:
+            return (probs > self.config.decision_threshold).float()
+        rows = []
+        for unit, row in zip(units, probs.split(1, dim=1), strict=True):
+            if rate is None:
+                passed = (row > self.config.decision_threshold).float()
+                if unit == "word":
+                    first = select_words(row, batch.content, batch.continues, SMALLEST_RATE)
+                    passed = torch.where(passed.any(-1, keepdim=True), passed, first)
+                rows.append(passed)
+            elif unit == "token":
+                rows.append(select_rate(row, batch.content[:, None], rate))
+            else:
+                rows.append(select_words(row, batch.content, batch.continues, rate))
+        return torch.cat(rows, dim=1)
 
-    def _drop_axis(self, tensor: Tensor) -> Tensor:
-        return tensor[:, 0] if self.config.num_selectors == 1 else tensor
 
-    def _restore(self, tensor: Tensor, batch: TokenBatch) -> Tensor:
-        """(batch, K, length) on the caller's padding side, without the selector axis where K = 1."""
-        return self._drop_axis(batch.restore(tensor, dim=2))
+def _without_axis(tensor: Tensor, one: bool) -> Tensor:
+    """(batch, K, ...) -> (batch, ...) where one selector is asked for or there is only one."""
+    return tensor[:, 0] if one else tensor
 
 
 def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
@@ -397,9 +473,9 @@ def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
     """The same checkpoint for token-classification pipelines: labels `O` and `ENTITY`; softmax(logits) gives `gate_probs`.
 
-    With several selectors the labels are those of one, the first by default. A folder brings its own pipeline for this task
-    ([`GateClassificationPipeline`]); transformers' own, which it makes of a loaded model, takes the likelier label, so it
-    decides at 1/2 whatever `decision_threshold` is.
+    With several selectors the labels are those of one, "entities" by default, or the first. A folder brings its own
+    pipeline for this task ([`GateClassificationPipeline`]); transformers' own, which it makes of a loaded model, takes the
+    likelier label, so it decides at 1/2 whatever `decision_threshold` is.
     """
 
     hardkuma: HardKumaModel
@@ -425,8 +501,9 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        continues: Tensor | None = None,
         labels: Tensor | None = None,
-        selector: int = 0,
+        selector: str | None = None,
         return_dict: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -437,10 +514,12 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         Args:
             labels: (batch, length) 0, 1 or -100 (left out): `loss` is then the cross entropy of the logits. Stock tools
                 pass them; nothing in our own training does, which has no labels.
-            selector: whose gates, where there are several.
+            selector: the name of the selector whose gates these are.
             options: everything else that [`HardKumaModel.forward`] takes. With `return_loss=True` and without labels
                 `loss` is the model's own.
         """
+        number = self.config.find_selector(selector, default=ENTITIES)
+        trained = options.get("return_loss", False)  # all selectors are, together
         out = self.hardkuma(
             input_ids,
             attention_mask,
@@ -448,11 +527,14 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
             special_tokens_mask,
             surface_ids,
             inputs_embeds,
+            continues,
+            selector=None if trained else self.config.names[number],
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             **{**options, "return_embeddings": False, "return_dict": True},
         )
-        probs = select_gates(out.gate_probs, self.config, selector).clamp(1e-7, 1 - 1e-7)
+        probs = out.gate_probs if out.gate_probs.ndim == 2 else out.gate_probs[:, number]
+        probs = probs.clamp(1e-7, 1 - 1e-7)
         logits = torch.stack([torch.log1p(-probs), probs.log()], dim=-1)
         loss = out.loss if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         output = TokenClassifierOutput(

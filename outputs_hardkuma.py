@@ -44,7 +44,7 @@ class EncodedTokens(TypedDict, total=False):
     """One encoder pass over a batch: `HardKumaModel.encode_tokens` gives it, `forward` takes it back as `encoded`."""
 
     states: Tensor  # (batch, length, hidden) the last states
-    layer_states: Tensor  # (batch, length, hidden) those of the selector's layer, where it is not the last
+    layer_states: Tensor  # (batch, length, layers x hidden) of `config.inner_layers`, where selectors read any
     attention: Tensor  # (batch, length, 2) attention received and given, where the selector reads it
     anchor: Tensor  # (batch, dim) the sentence embedding; `forward` pools it again
 

@@ -42,7 +42,7 @@ def explain_pair(
     seed: int = 0,
     batch_size: int = 32,
     use_surface: bool = True,
-    selector: int = 0,
+    selector: str | None = None,
 ) -> dict[str, Any]:
     """The words on each side that carry the similarity of two texts, of plain JSON values.
 

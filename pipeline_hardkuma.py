@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Pipeline, PreTrainedTokenizerBase, TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
+from .configuration_hardkuma import ENTITIES
 from .pretrained_hardkuma import HardKumaPreTrainedModel
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
 from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_overlap
@@ -22,10 +23,8 @@ from .words_hardkuma import (
     check_count,
     check_selection,
     encodable,
-    find_selector,
     reads_shapes,
     score_texts,
-    select_gates,
 )
 
 BATCH_SIZE = 32
@@ -43,7 +42,7 @@ class TokenGatesPipeline(Pipeline):
         rate: select this fraction of each text's words, the most probable ones; in (0, 1].
         threshold: select words above this probability instead. By default the model's own.
         use_surface: apply the word-shape log-odds that the model holds (default: True).
-        selector: which selector, where there are several (default: 0).
+        selector: the name of a selector (default: "meaning", or the first).
         batch_size: texts, or windows over long texts, per forward pass (default: 32); results do not depend on it.
 
     >>> from hardkuma import HardKumaModel
@@ -71,7 +70,7 @@ class TokenGatesPipeline(Pipeline):
         rate: float | None = None,
         threshold: float | None = None,
         use_surface: bool | None = None,
-        selector: int | None = None,
+        selector: str | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         check_selection(rate, threshold)
         forward = {"use_surface": use_surface, "selector": selector}
@@ -200,7 +199,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         self,
         threshold: float | None = None,
         use_surface: bool | None = None,
-        selector: int | None = None,
+        selector: str | None = None,
         stride: int | None = None,
         **stock: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -216,7 +215,8 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         if stride is not None:
             preprocess["overlap"] = stride
         if selector is not None:
-            forward["selector"] = find_selector(self.model.config, selector)
+            self.model.config.find_selector(selector)
+            forward["selector"] = selector
         if threshold is not None:
             postprocess["threshold"] = threshold
         return preprocess, forward, postprocess
@@ -245,7 +245,10 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             return_attention_mask=True,
             return_special_tokens_mask=True,
         )
-        surface = SurfaceIndex([text], [find_words(text)]) if use_surface and reads_shapes(self.gate_model) else None
+        own_words = find_words(text)
+        surface = SurfaceIndex([text], [own_words]) if use_surface and reads_shapes(self.gate_model) else None
+        spoken = own_words if words is None else [(start, end) for start, end in words if end > start]
+        index = WordIndex([spoken], [len(text)])
         count = len(encoded["input_ids"])
         # A tokenizer that cuts on the left gives the last window first.
         order = range(count)[::-1] if self.tokenizer.truncation_side == "left" else range(count)
@@ -263,6 +266,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             spans = torch.tensor([list(offsets)])
             if surface is not None:
                 window["surface_ids"] = surface.ids(torch.tensor([0]), *spans.unbind(-1))
+            window["continues"] = index.continues(torch.tensor([0]), *spans.unbind(-1))
             carried = {"sentence": text, "words": words} if number == order[0] else {"sentence": None, "words": None}
             yield {
                 **window,
@@ -273,11 +277,13 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             }
 
     def _forward(  # type: ignore[override] # transformers says ModelOutput, and returns dictionaries too
-        self, model_inputs: dict[str, Any], selector: int = 0
+        self, model_inputs: dict[str, Any], selector: str | None = None
     ) -> dict[str, Any]:
         carried = {name: model_inputs.pop(name) for name in _CARRIED}
-        probs = self.gate_model.gate_probabilities(**model_inputs)
-        return {"probabilities": select_gates(probs, self.model.config, selector).float(), **carried, **model_inputs}
+        config = self.model.config
+        name = config.names[config.find_selector(selector, default=ENTITIES)]
+        probs = self.gate_model.gate_probabilities(**model_inputs, selector=name)
+        return {"probabilities": probs.float(), **carried, **model_inputs}
 
     def postprocess(  # type: ignore[override] # options have names here
         self,

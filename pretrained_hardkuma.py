@@ -35,6 +35,7 @@ from .folder_hardkuma import (
     write_tokenizer,
 )
 from .gates_hardkuma import GateHead
+from .inputs_hardkuma import token_kinds
 
 logger = logging.get_logger(__name__)
 
@@ -118,6 +119,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             projection.linear.load_state_dict(weights)
         with torch.no_grad():
             base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
+            if hasattr(base.gate_head, "token_kinds"):
+                base.gate_head.token_kinds.copy_(token_kinds(parts.tokenizer, len(base.gate_head.token_kinds)))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(

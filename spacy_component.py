@@ -21,7 +21,7 @@ from spacy.util import minibatch
 
 from .common.models import load_released
 from .modeling_hardkuma import HardKumaModel
-from .words_hardkuma import Record, check_count, check_selection, find_selector, gate_records
+from .words_hardkuma import Record, check_count, check_selection, gate_records
 
 SPANS_KEY = "hardkuma"
 
@@ -45,7 +45,7 @@ def _register_extensions() -> None:
         "threshold": None,
         "batch_size": 32,
         "use_surface": True,
-        "selector": 0,
+        "selector": None,
         "spans_key": SPANS_KEY,
     },
 )
@@ -57,7 +57,7 @@ def create(
     threshold: float | None,
     batch_size: int,
     use_surface: bool,
-    selector: int,
+    selector: str | None,
     spans_key: str,
 ) -> HardKumaComponent:
     """The factory that spaCy calls.
@@ -70,7 +70,7 @@ def create(
     check_selection(rate, threshold)
     check_count("batch_size", batch_size)
     loaded = load_released()[0] if model is None else HardKumaModel.from_pretrained(model).eval()
-    find_selector(loaded.config, selector)
+    loaded.config.find_selector(selector)
     options = {"rate": rate, "threshold": threshold, "use_surface": use_surface, "selector": selector}
     return HardKumaComponent(loaded, spans_key=spans_key, batch_size=batch_size, **options)
 

@@ -34,6 +34,33 @@ NUM_SURFACE_CLASSES = len(SURFACE_CLASSES)
 _ID = {name: index for index, name in enumerate(SURFACE_CLASSES)}
 _CAPITALISED = (_ID["initial_inside"], _ID["single_capital"])
 
+# English words of grammar, which name nothing: where words are selected at a rate, they come after all others.
+_GRAMMAR = """
+    a about above across after again against all along although am among an and another any are aren't around as at be
+    because been before being below between both but by can can't cannot could couldn't did didn't do does doesn't doing
+    don't done during each either else etc even ever every few for from further had hadn't has hasn't have haven't having
+    he he'd he'll he's her here hers herself him himself his how however i i'd i'll i'm i've if in into is isn't it it'll
+    it's its itself just let's may me might mine more most much must my myself neither no nor not of off on once only onto
+    or other others ought our ours ourselves out over own per quite rather really same shall shan't she she'd she'll she's
+    should shouldn't since so some such than that that's the their theirs them themselves then there there's these they
+    they'd they'll they're they've this those though through thus till to too toward towards under unless until up upon us
+    very via was wasn't we we'd we'll we're we've were weren't what what's when where whether which while who who's whom
+    whose why will with within without won't would wouldn't yet you you'd you'll you're you've your yours yourself
+    yourselves 's
+"""
+FUNCTION_WORDS = frozenset(_GRAMMAR.split())
+
+
+def is_function_word(word: str) -> bool:
+    """Whether a word is one of English grammar, however it is written.
+
+    >>> is_function_word("The"), is_function_word("don’t"), is_function_word("Who"), is_function_word("WHO")
+    (True, True, True, False)
+    """
+    # In capitals it may be a name: WHO, US, IT. A single letter may not.
+    return word.replace("’", "'").lower() in FUNCTION_WORDS and (len(word) == 1 or not word.isupper())
+
+
 _SENTENCE_ENDS = frozenset(".!?…。！？؟।\n")
 _OPENERS = frozenset("\"'“”‘’«»‹›([{（「『¿¡*-–—•")
 
@@ -64,7 +91,9 @@ def _word_pattern() -> re.Pattern[str]:
     # or gershayim, or by a zero-width (non-)joiner.
     # An 's that ends a word is a word of its own: it is no part of the name before it.
     clitic = r"['’][sS](?![^\W_])"
-    joined = rf"(?:(?!{clitic})['’.\-&_\u00ad\u05f3\u05f4\u200c\u200d]?(?:{letters}|[{marks}]++))*+"
+    # A comma before three digits, after a digit, separates thousands.
+    thousands = r"(?<=\d),(?=\d{3}(?!\d))"
+    joined = rf"(?:(?!{clitic})(?:['’.\-&_\u00ad\u05f3\u05f4\u200c\u200d]|{thousands})?(?:{letters}|[{marks}]++))*+"
     picture = "[\U0001f000-\U0001faff\u2600-\u27bf\u231a\u231b\u23e9-\u23fa\u2b1b\u2b1c\u2b50\u2b55\u3297\u3299]"
     # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
     dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
@@ -82,12 +111,13 @@ _WORD = _word_pattern()
 def find_words(text: str) -> list[Span]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
-    A leading @ or # belongs to its word. An emoji, however many characters it is made of, is a word; so is a final 's, and
-    in scripts without spaces (Chinese, Thai, ...) every character with its marks.
+    A comma that separates thousands belongs to its number, a leading @ or # to its word. An emoji, however many characters
+    it is made of, is a word; so is a final 's, and in scripts without spaces (Chinese, Thai, ...) every character with its
+    marks.
 
-    >>> text = "@Ana met O'Neil's friend in the U.S., ok?"
+    >>> text = "@Ana met O'Neil's friend in the U.S., ok? 4,500 of 1,2"
     >>> [text[start:end] for start, end in find_words(text)]
-    ['@Ana', 'met', "O'Neil", "'s", 'friend', 'in', 'the', 'U.S', 'ok']
+    ['@Ana', 'met', "O'Neil", "'s", 'friend', 'in', 'the', 'U.S', 'ok', '4,500', 'of', '1', '2']
     """
     return [match.span() for match in _WORD.finditer(text)]
 
@@ -190,6 +220,21 @@ class WordIndex:
         past = torch.searchsorted(self._starts, ends + base)
         return first, torch.where(ends > starts, past - first, 0).clamp_min(0)
 
+    def continues(self, owners: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """Which tokens go on with the word of the token before them, (batch, length) bool; arguments as of `touched`.
+
+        A token over several words belongs to the first of them; a token of no word is by itself.
+
+        >>> index = WordIndex([[(0, 5), (6, 11)]], [12])
+        >>> index.continues(torch.tensor([0]), torch.tensor([[0, 0, 3, 6, 11]]), torch.tensor([[0, 3, 5, 11, 12]]))
+        tensor([[False, False,  True, False, False]])
+        """
+        first, count = self.touched(owners, starts, ends)
+        word = torch.where(count > 0, first, -1)
+        result = torch.zeros_like(word, dtype=torch.bool)
+        result[:, 1:] = (word[:, 1:] == word[:, :-1]) & (word[:, 1:] >= 0)
+        return result
+
 
 def check_words(text: str, words: Sequence[Span]) -> None:
     """Words must be sorted, not empty, not overlapping and inside of their text.
@@ -266,6 +311,16 @@ def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
     [0, 4, 5, 5, 1, 0]
     """
     return surface_batch([text], [list(offsets)])[0].tolist()
+
+
+def continuing_spans(text: str, offsets: Iterable[Span]) -> list[bool]:
+    """`WordIndex.continues` for one text and the words that `find_words` sees in it.
+
+    >>> continuing_spans("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
+    [False, False, False, True, False, False]
+    """
+    spans = torch.tensor(list(offsets), dtype=torch.long).reshape(1, -1, 2)
+    return WordIndex([find_words(text)], [len(text)]).continues(torch.tensor([0]), *spans.unbind(-1))[0].tolist()
 
 
 class SurfaceStatistics:

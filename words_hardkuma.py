@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
 from .gates_hardkuma import GateHead, count_at_rate
-from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words
+from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
 from .windows_hardkuma import AGGREGATES, Windows, WordTokens
 
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
@@ -60,6 +60,8 @@ class GateModel(Protocol):
         token_type_ids: Tensor | None = None,
         special_tokens_mask: Tensor | None = None,
         surface_ids: Tensor | None = None,
+        continues: Tensor | None = None,
+        selector: str | None = None,
     ) -> Tensor:
         """(batch, [K,] length) selection probabilities."""
         ...
@@ -75,6 +77,7 @@ class ScoredText:
         probabilities: one for each word, in [0, 1]: the largest of its tokens'.
         windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
         threshold: the model's own, which decides where neither rate nor threshold is given.
+        unit: what the selector's gates belong to; see `selector_unit` in the configuration.
         scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
     """
 
@@ -83,24 +86,60 @@ class ScoredText:
     probabilities: list[float]
     windows: int
     threshold: float
+    unit: str = "token"
     scores: list[float] | None = None
 
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
-        """Which words are selected: the `rate` most probable ones (earlier before later), or those above `threshold`.
+        """Which words are selected: the `rate` most probable ones, or those above `threshold`.
+
+        At a rate, words of grammar come after all others, of equally probable words the earlier one comes first, and where
+        the selector is after names (`unit` is "name"), a name is selected whole, even if that makes more words than the
+        rate. Where gates belong to words (`unit` is "word") and none passes the model's own threshold, the most probable
+        word is selected: every sentence has words that carry it.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
         ([True, False], [True, True], [True, True])
         """
         check_selection(rate, threshold)
-        values = self.probabilities
-        if rate is None:
-            bar = self.threshold if threshold is None else threshold
-            return [value > bar for value in values]
-        chosen = [False] * len(values)
-        for i in sorted(range(len(values)), key=values.__getitem__, reverse=True)[: count_at_rate(len(values), rate)]:
-            chosen[i] = True
+        if rate is not None:
+            return self._decide_rate(count_at_rate(len(self.words), rate))
+        bar = self.threshold if threshold is None else threshold
+        chosen = [value > bar for value in self.probabilities]
+        if threshold is None and self.unit == "word" and not any(chosen):
+            return self._decide_rate(min(1, len(self.words)))
         return chosen
+
+    def _decide_rate(self, count: int) -> list[bool]:
+        """The best `count` words, in whole names where the selector is after names."""
+        ranks = [(not is_function_word(self.text[start:end]), value) for (start, end), value in self._valued_words()]
+        names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
+        names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
+        chosen = [False] * len(ranks)
+        for name in names:
+            if count <= 0:
+                break
+            for i in name:
+                chosen[i] = True
+            count -= len(name)
+        return chosen
+
+    def _valued_words(self) -> Iterator[tuple[Span, float]]:
+        return zip(self.words, self.probabilities, strict=True)
+
+    def _names(self) -> list[list[int]]:
+        """Numbers of the words of each name, in order: neighbours that each are likelier part of a name than not so often
+        as the model's threshold asks, beside at least one that passes it. Every other word is by itself."""
+        likely = self.threshold / 2
+        names: list[list[int]] = []
+        for i, value in enumerate(self.probabilities):
+            joins = i > 0 and min(value, self.probabilities[i - 1]) > likely
+            joins = joins and max(value, self.probabilities[i - 1]) > self.threshold
+            if joins and self._adjacent(*self.words[i - 1], self.words[i][0]):
+                names[-1].append(i)
+            else:
+                names.append([i])
+        return names
 
     def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
         """The record of this text, of plain JSON values; the encoder does not run again.
@@ -114,6 +153,7 @@ class ScoredText:
             "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
             nothing but spaces, an & or an en dash between them (or the full stop of an initial: J. Smith); its probability
             is the largest of its words'. "rate" is the fraction of words that are selected, 0.0 where there are none.
+            Where no word is selected, "reason" says why.
 
         >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
         >>> record = scored.select()
@@ -125,13 +165,17 @@ class ScoredText:
             {"word": text[start:end], "start": start, "end": end, "probability": value, "selected": selected}
             for (start, end), value, selected in zip(self.words, self.probabilities, chosen, strict=True)
         ]
-        return {
+        record = {
             "text": text,
             "words": words,
             "spans": self._spans(chosen),
             "rate": sum(chosen) / len(chosen) if chosen else 0.0,
             "windows": self.windows,
         }
+        if not any(chosen):
+            bar = self.threshold if threshold is None else threshold
+            record["reason"] = f"no word is more probable than {bar:g}" if words else "the text has no word"
+        return record
 
     def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
         spans: list[dict[str, Any]] = []
@@ -195,7 +239,7 @@ def gate_records(
     threshold: float | None = None,
     batch_size: int = 32,
     use_surface: bool = True,
-    selector: int = 0,
+    selector: str | None = None,
 ) -> list[Record]:
     """`score_texts` and `ScoredText.select` in one: a record for each text, in order.
 
@@ -218,7 +262,7 @@ def score_texts(
     words: Sequence[Sequence[Span]] | None = None,
     batch_size: int = 32,
     use_surface: bool = True,
-    selector: int = 0,
+    selector: str | None = None,
     aggregate: str = "max",
 ) -> list[ScoredText]:
     """Selection probabilities of the words of each text, in order; nothing is cut, and batch-mates do not matter.
@@ -233,7 +277,7 @@ def score_texts(
             token touches has probability 0.
         batch_size: windows per forward pass.
         use_surface: apply the word-shape log-odds that the model holds.
-        selector: which selector, where there are several.
+        selector: the name of a selector; "meaning" by default, or the first.
         aggregate: "max", or what `ScoredText.scores` is to hold beside the probabilities: "sum" (the expected number of
             selected tokens of a word), "mean" or "first".
 
@@ -257,7 +301,7 @@ def score_texts(
     return [results[i] for i in range(len(texts))]
 
 
-def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int, selector: int) -> None:
+def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int, selector: str | None) -> None:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
     for i, text in enumerate(texts):
@@ -271,31 +315,9 @@ def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: 
     check_count("batch_size", batch_size)
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    find_selector(model.config, selector)
+    model.config.find_selector(selector)
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-
-
-def find_selector(config: HardKumaConfig, selector: Any) -> int:
-    """The number of one of the model's selectors, checked: what `selector=` means in every place that shows words.
-
-    >>> find_selector(HardKumaConfig(num_selectors=2), 2)
-    Traceback (most recent call last):
-    ValueError: selector must be in [0, 1], got 2.
-    """
-    if isinstance(selector, bool) or not isinstance(selector, int) or not 0 <= selector < config.num_selectors:
-        raise ValueError(f"selector must be in [0, {config.num_selectors - 1}], got {selector!r}.")
-    return selector
-
-
-def select_gates(gate_probs: Tensor, config: HardKumaConfig, selector: Any = 0) -> Tensor:
-    """One selector's part of what a model gives, (batch, [K,] length) -> (batch, length). Selectors are never united.
-
-    >>> select_gates(torch.tensor([[[0.1, 0.2], [0.8, 0.9]]]), HardKumaConfig(num_selectors=2), selector=1)
-    tensor([[0.8000, 0.9000]])
-    """
-    number = find_selector(config, selector)
-    return gate_probs[:, number] if gate_probs.ndim == 3 else gate_probs
 
 
 def encodable(text: str) -> str:
@@ -310,7 +332,7 @@ def encodable(text: str) -> str:
 
 def reads_shapes(model: GateModel) -> bool:
     """Whether it makes a difference to the model how words are written: it has log-odds of their classes, or features."""
-    return bool(model.gate_head.surface_log_odds.any()) or "shape" in model.config.selector_inputs
+    return bool(model.gate_head.surface_log_odds.any()) or model.config.reads("shape")
 
 
 def _score_chunk(
@@ -319,7 +341,7 @@ def _score_chunk(
     words: list[list[Span]] | None,
     batch_size: int,
     use_surface: bool,
-    selector: int,
+    selector: str | None,
     aggregate: str,
 ) -> list[ScoredText]:
     """Texts that are tokenised together and run in batches of like length."""
@@ -327,8 +349,9 @@ def _score_chunk(
     words = own_words if words is None else words
     surface = SurfaceIndex(texts, own_words) if use_surface and reads_shapes(model) else None
     windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
-    of_tokens = _token_probabilities(model, windows, surface, batch_size, selector)
     index = WordIndex(words, [len(text) for text in texts])
+    number = model.config.find_selector(selector)
+    of_tokens = _token_probabilities(model, windows, index, surface, batch_size, number)
     tokens = WordTokens(windows, index)
     probabilities = tokens.values(of_tokens).tolist()
     scores = None if aggregate == "max" else tokens.values(of_tokens, aggregate).tolist()
@@ -340,6 +363,7 @@ def _score_chunk(
             probabilities[first:past],
             windows=count,
             threshold=float(model.config.decision_threshold),
+            unit=model.config.of_selector("selector_unit", number),
             scores=None if scores is None else scores[first:past],
         )
         for text, row, (first, past), count in zip(texts, words, pairwise(index.firsts), counts, strict=True)
@@ -347,18 +371,27 @@ def _score_chunk(
 
 
 def _token_probabilities(
-    model: GateModel, windows: Windows, surface: SurfaceIndex | None, batch_size: int, selector: int
+    model: GateModel,
+    windows: Windows,
+    index: WordIndex,
+    surface: SurfaceIndex | None,
+    batch_size: int,
+    selector: int,
 ) -> Tensor:
     """Selection probabilities of all tokens, (tokens,), on the CPU."""
     padding = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
+    by_word = model.gate_head.by_word(selector)
     result = torch.zeros(len(windows.starts))
     for rows, tokens, inside in windows.batches(batch_size):
         inputs = {name: torch.where(inside, flat[tokens], padding[name]) for name, flat in windows.inputs.items()}
         inputs["attention_mask"] = inside.long()
-        if surface is not None:
+        if surface is not None or by_word:
             starts, ends = (torch.where(inside, flat[tokens], 0) for flat in (windows.starts, windows.ends))
-            inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
-        probs = model.gate_probabilities(**{name: value.to(model.device) for name, value in inputs.items()})
-        probs = select_gates(probs, model.config, selector).float().cpu()
+            if surface is not None:
+                inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
+            if by_word:
+                inputs["continues"] = index.continues(windows.owners[rows], starts, ends)
+        inputs = {name: value.to(model.device) for name, value in inputs.items()}
+        probs = model.gate_probabilities(**inputs, selector=model.config.names[selector]).float().cpu()
         result[tokens[inside]] = probs[inside]
     return result

@@ -17,7 +17,7 @@ def scores(
     words: Sequence[Sequence[Span]] | None = None,
     *,
     use_surface: bool = False,
-    selector: int = 0,
+    selector: str | None = None,
     aggregate: str = "max",
     progress: bool = False,
 ) -> list[WordScores]:
@@ -26,7 +26,7 @@ def scores(
     Args:
         encoder: made with `SentenceEncoder.from_model`.
         use_surface: give the model the shape of the words (the surface view).
-        selector: which selector, where there are several.
+        selector: the name of a selector; "meaning" by default, or the first.
         aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
 
     >>> from hardkuma import HardKumaModel

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add_quiet_argument(command)
         if kind == "native":
-            add_selector_argument(command)
+            add_selector_argument(command, default="entities")
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")

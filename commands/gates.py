@@ -171,7 +171,6 @@ def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Names
 
 def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from ..words_hardkuma import find_selector
 
     if count_processes() > 1:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
@@ -182,7 +181,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     is_typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
-    find_selector(model.config, arguments.selector)
+    model.config.find_selector(arguments.selector)
     out.write(writer.head.decode())
     for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
         out.write(writer.part([make_safe(record) for record in _score(model, chunk, arguments)]).decode())
@@ -195,7 +194,6 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
 
 def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from ..words_hardkuma import find_selector
 
     group = join_process_group(arguments.device)
     if group.size > 1 and not arguments.file:
@@ -203,7 +201,7 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     writer, parts = make_format(format, numbers=arguments.numbers), Parts(arguments.output)
     texts = _read_input(arguments)
     model = load_model(arguments.model, group.device)
-    find_selector(model.config, arguments.selector)
+    model.config.find_selector(arguments.selector)
     if group.rank == 0:
         parts.begin(_settings(arguments, format, model), arguments.resume)
     group.wait()

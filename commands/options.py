@@ -49,14 +49,14 @@ def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def add_selector_argument(parser: argparse._ActionsContainer) -> None:
+def add_selector_argument(parser: argparse._ActionsContainer, default: str = "meaning") -> None:
     """`--selector`, for models with several.
 
     >>> parser = argparse.ArgumentParser()
     >>> add_selector_argument(parser)
-    >>> parser.parse_args([]).selector
-    0
+    >>> parser.parse_args(["--selector", "entities"]).selector
+    'entities'
     """
     parser.add_argument(
-        "--selector", type=int, default=0, metavar="N", help="which selector, where a model has several (default: 0)"
+        "--selector", metavar="NAME", help=f"which selector, where a model has several (default: {default}, or the first)"
     )

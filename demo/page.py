@@ -39,12 +39,12 @@ LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last"
 Update = str | dict[str, Any]  # the new content of a component, or Gradio's sign that it stays as it is
 
 
-def build_app(model: HardKumaModel | None = None, selector: int = 0) -> gr.Blocks:
+def build_app(model: HardKumaModel | None = None, selector: str | None = None) -> gr.Blocks:
     """The page as `gradio.Blocks`; `launch_options()` are the arguments of its `launch`.
 
     Args:
         model: in eval mode, with its tokenizer; the released gates by default.
-        selector: which selector, where there are several.
+        selector: the name of a selector; "meaning" by default, or the first.
 
     >>> build_app().title
     'HardKuma'

@@ -8,7 +8,7 @@ from ..attribution import METHODS, SentenceEncoder
 from ..attribution.words import WordScores
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
-from ..words_hardkuma import Record, ScoredText, find_selector, score_texts
+from ..words_hardkuma import Record, ScoredText, score_texts
 from .limits import MAX_CHARACTERS, as_fraction, check_compared, check_text
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
@@ -53,8 +53,9 @@ class Demo:
     ['Marie', 'Curie', 'moved', 'to', 'Paris']
     """
 
-    def __init__(self, model: HardKumaModel, selector: int = 0) -> None:
-        self.model, self.selector = model, find_selector(model.config, selector)
+    def __init__(self, model: HardKumaModel, selector: str | None = None) -> None:
+        model.config.find_selector(selector)  # an unknown one is an error before anything is shown
+        self.model, self.selector = model, selector
         self.encoder = SentenceEncoder.from_model(model)
 
     def score(self, text: str) -> ScoredText:

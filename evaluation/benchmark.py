@@ -63,7 +63,7 @@ class Settings:
     bootstrap: int = 1000
     sample_seed: int = 0
     examples: int = 6
-    selector: int = 0
+    selector: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("sample", "expensive_sample", "faithfulness_sample"):

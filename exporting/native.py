@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
+from ..configuration_hardkuma import ENTITIES
 from ..corpora.tokens import token_batches
-from ..features_hardkuma import layers_below
+from ..features_hardkuma import depth_needed
 from ..folder_hardkuma import staged, write_tokenizer
 from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import find_selector, select_gates
 from .agreement import Agreement, agreement
 from .cards import native_card
 
@@ -39,7 +39,7 @@ def export_native(
     texts: Sequence[str],
     *,
     source: str = "the bundled corpus",
-    selector: int = 0,
+    selector: str | None = None,
     progress: bool = False,
 ) -> dict[str, Agreement]:
     """Fit, measure and write the stock checkpoint; returns its agreement with the gates on held-out text.
@@ -49,7 +49,7 @@ def export_native(
         output: folder to write.
         texts: unlabelled; every fifth one is held out.
         source: what the card says the texts are.
-        selector: whose gates to imitate, where there are several.
+        selector: the name of the selector to imitate; "entities" by default, or the first.
 
     Returns:
         "gates": with the gates as the encoder alone gives them, to which the head is fitted; "surface", where the model has
@@ -59,11 +59,11 @@ def export_native(
     fitted = [text for number, text in enumerate(texts) if number % round(1 / HELD_OUT)]
     if not fitted:
         raise ValueError(f"{len(texts)} texts are too few to fit a head and hold some out: give at least 2.")
-    find_selector(model.config, selector)
-    stock = stock_classifier(model)
+    number = model.config.find_selector(selector, default=ENTITIES)
+    stock = stock_classifier(model, number)
     head = linear_head(stock)
     threshold = model.config.decision_threshold
-    features, gates, _ = _collect(model, selector, stock, head, fitted, "fitting", progress)
+    features, gates, _ = _collect(model, number, stock, head, fitted, "fitting", progress)
     weight, bias = fit_logistic(features, gates["gates"])
     # Soft targets give the right mean probability; the decision is to fall where the gates' own does, as often as theirs.
     scores = features @ weight + bias
@@ -72,7 +72,7 @@ def export_native(
     with torch.no_grad():
         head.weight.copy_(torch.stack([-weight / 2, weight / 2]))
         head.bias.copy_(torch.stack([-bias / 2, bias / 2]))
-    _, gates, probabilities = _collect(model, selector, stock, head, held_out, "measuring", progress)
+    _, gates, probabilities = _collect(model, number, stock, head, held_out, "measuring", progress)
     agreements = {
         name: agreement(probabilities.numpy(), values.numpy(), gate_threshold=threshold) for name, values in gates.items()
     }
@@ -95,7 +95,7 @@ def export_native(
     return agreements
 
 
-def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
+def stock_classifier(model: HardKumaModel, selector: int = 0) -> PreTrainedModel:
     """The stock class of the model's encoder, up to the layer that the selector reads, with the encoder's weights and a
     fresh linear head; in eval mode."""
     config = copy.deepcopy(model.encoder.config)
@@ -103,7 +103,7 @@ def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
     try:
         with torch.device("meta"):
             left_out = set(AutoModelForTokenClassification.from_config(config).base_model.state_dict())
-        _cut(config, model.config.selector_layer)
+        _cut(config, depth_needed(model.config, [selector], config.num_hidden_layers))
         stock = AutoModelForTokenClassification.from_config(config)
     except ValueError as error:
         raise ValueError(
@@ -119,11 +119,9 @@ def stock_classifier(model: HardKumaModel) -> PreTrainedModel:
     return stock.float().to(model.device).eval()
 
 
-def _cut(config: Any, layer: int) -> None:
-    """Leave out the layers above `layer` (-1: none), as `hidden_states` counts them; 0 would leave nothing to run."""
-    number = config.num_hidden_layers
-    depth = layers_below(layer, number)
-    if not 0 < depth < number:
+def _cut(config: Any, depth: int) -> None:
+    """Leave out the layers above `depth`, as `hidden_states` counts them; 0 would leave nothing to run."""
+    if not 0 < depth < config.num_hidden_layers:
         return
     if isinstance(getattr(config, "layer_types", None), list):
         config.layer_types = config.layer_types[:depth]
@@ -169,8 +167,9 @@ def _collect(
         features.append(seen.pop()[content].float().cpu())
         probabilities.append(logits.float().softmax(-1)[..., 1][content].cpu())
         for name, surface_ids in (("gates", None), ("surface", shapes))[: len(gates)]:
-            probs = model.gate_probabilities(**batch, surface_ids=surface_ids)
-            gates[name].append(select_gates(probs, model.config, selector)[content].cpu())
+            name_of_selector = model.config.names[selector]
+            probs = model.gate_probabilities(**batch, surface_ids=surface_ids, selector=name_of_selector)
+            gates[name].append(probs[content].cpu())
         bar.update()
     bar.close()
     hook.remove()

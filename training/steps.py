@@ -60,7 +60,7 @@ def local_batch(
     longest = int(store.lengths[batch].max())
     noise = torch.rand(len(batch), config.num_selectors, longest, generator=generator)
     rank, world = accelerator.process_index, accelerator.num_processes
-    inputs = store.fetch(shard(batch, rank, world), shapes="shape" in config.selector_inputs)
+    inputs = store.fetch(shard(batch, rank, world), shapes=config.reads("shape"))
     own = shard(np.arange(len(batch)), rank, world)
     inputs["noise"] = noise[own, :, : inputs["input_ids"].shape[1]]
     return to_device(inputs, accelerator.device)

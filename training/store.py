@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..common.files import write_atomically
 from ..inputs_hardkuma import content_mask, to_device
 from ..modeling_hardkuma import HardKumaModel
-from ..surface_hardkuma import surface_ids
+from ..surface_hardkuma import continuing_spans, surface_ids
 
 CHUNK = 2048  # sentences tokenised, sorted by length and encoded at a time
 BATCH = 64  # sentences in one pass of the model
@@ -74,8 +74,8 @@ class TokenFile:
 class StateStore(TokenFile):
     """Sentences by number. Built once by `build_store`, then opened by every process.
 
-    Files: ids (int32), shapes (uint8), [states and, where the selector reads an inner layer, layer_states (cache_type,
-    hidden)], [attention (float32, 2)] per token;
+    Files: ids (int32), shapes and continues (uint8), [states (cache_type, hidden) and, where selectors read inner layers,
+    layer_states (cache_type, layers x hidden)], [attention (float32, 2)] per token;
     anchors (float32, dim) per sentence; meta.json last, so that a store without it is unfinished.
     """
 
@@ -85,7 +85,7 @@ class StateStore(TokenFile):
         self.cache_type: str | None = meta["cache_type"]
         self.hidden, self.dim = meta["hidden"], meta["dim"]
         self.has_attention: bool = meta["attention"]
-        self.has_layer: bool = meta["layer"]
+        self.inner: int = meta["inner"]
 
     def anchors(self) -> np.ndarray:
         """(sentences, dim) sentence embeddings, memory-mapped."""
@@ -94,14 +94,15 @@ class StateStore(TokenFile):
     def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False) -> dict[str, Any]:
         """A right-padded batch of model inputs, with `encoded` where states are stored, with `surface_ids` if asked."""
         batch: dict[str, Any] = self.tokens(rows)
+        batch["continues"] = self._gather("continues", np.uint8, rows).bool()
         if shapes:
             batch["surface_ids"] = self._gather("shapes", np.uint8, rows).long()
         if self.cache_type is not None:
             dtype = _TYPES[self.cache_type]
             # numpy knows no bfloat16: the bits are moved as integers.
             bits = np.int32 if dtype == torch.float32 else np.int16
-            kinds = ["states", "layer_states"] if self.has_layer else ["states"]
-            batch["encoded"] = {kind: self._gather(kind, bits, rows, self.hidden).view(dtype) for kind in kinds}
+            widths = {"states": self.hidden, **({"layer_states": self.inner * self.hidden} if self.inner else {})}
+            batch["encoded"] = {kind: self._gather(kind, bits, rows, width).view(dtype) for kind, width in widths.items()}
             if self.has_attention:
                 batch["encoded"]["attention"] = self._gather("attention", np.float32, rows, 2)
         return batch
@@ -110,7 +111,7 @@ class StateStore(TokenFile):
         """These sentences as `model` takes them, on its device."""
         inputs = to_device(self.fetch(rows, shapes=True), model.device)
         shapes = inputs["surface_ids"]
-        if "shape" not in model.config.selector_inputs:
+        if not model.config.reads("shape"):
             del inputs["surface_ids"]
         content = content_mask(model.config, inputs["input_ids"], inputs["attention_mask"], None)
         return StoredBatch(rows, inputs, content, shapes)
@@ -147,8 +148,8 @@ def store_key(model: HardKumaModel, digest: str, cache_type: str | None) -> str:
     config = model.config
     parts: list[Any] = [config.encoder_fingerprint, digest, cache_type, config.max_seq_length]
     parts += [config.pooling_mode, config.projections]
-    parts += ["attention" in config.selector_inputs, config.attention_layers, config.frequency_filter]
-    parts += [config.frequency_low, config.frequency_high, config.normalize, config.selector_layer]
+    parts += [config.reads("attention"), config.attention_layers, config.frequency_filter]
+    parts += [config.frequency_low, config.frequency_high, config.normalize, config.inner_layers]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -195,7 +196,7 @@ def build_store(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     offsets = _write_tokens(model, texts, folder, progress)
-    width = model.config.hidden_size * len(_kinds_of_states(model))
+    width = sum(_widths_of_states(model).values())
     if cache_type is not None and not _fits(folder, int(offsets[-1]), width, cache_type):
         size = offsets[-1] * width * _TYPES[cache_type].itemsize / 1e9
         log(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
@@ -208,16 +209,17 @@ def build_store(
         "hidden": model.config.hidden_size,
         "dim": dim,
         "pad": model.tokenizer.pad_token_id,
-        "attention": cache_type is not None and "attention" in model.config.selector_inputs,
-        "layer": cache_type is not None and "layer_states" in _kinds_of_states(model),
+        "attention": cache_type is not None and model.config.reads("attention"),
+        "inner": len(model.config.inner_layers) if cache_type is not None else 0,
     }
     write_atomically(meta, json.dumps(content))
     return StateStore(folder)
 
 
-def _kinds_of_states(model: HardKumaModel) -> list[str]:
-    """What is stored per token: the last states and, where the selector reads another layer, that layer's."""
-    return ["states"] if model.config.selector_layer == -1 else ["states", "layer_states"]
+def _widths_of_states(model: HardKumaModel) -> dict[str, int]:
+    """What is stored per token: the last states and, where selectors read other layers, those, side by side."""
+    hidden, inner = model.config.hidden_size, len(model.config.inner_layers)
+    return {"states": hidden, **({"layer_states": inner * hidden} if inner else {})}
 
 
 def _fits(folder: Path, tokens: int, width: int, cache_type: str) -> bool:
@@ -228,13 +230,16 @@ def _fits(folder: Path, tokens: int, width: int, cache_type: str) -> bool:
 def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, progress: bool) -> np.ndarray:
     tokenizer, lengths = model.tokenizer, []
     bar = tqdm(total=len(texts), desc="tokenising", unit="sentence", disable=not progress, leave=False)
-    with open(folder / "ids", "wb") as ids, open(folder / "shapes", "wb") as shapes, bar:
+    names = ("ids", "shapes", "continues")
+    with ExitStack() as files, bar:
+        ids, shapes, continues = (files.enter_context(open(folder / name, "wb")) for name in names)
         for start in range(0, len(texts), CHUNK):
             part = list(texts[start : start + CHUNK])
             encoded = tokenizer(part, truncation=True, max_length=model.config.max_seq_length, return_offsets_mapping=True)
             for text, tokens, spans in zip(part, encoded["input_ids"], encoded["offset_mapping"], strict=True):
                 np.asarray(tokens, dtype=np.int32).tofile(ids)
                 np.asarray(surface_ids(text, spans), dtype=np.uint8).tofile(shapes)
+                np.asarray(continuing_spans(text, spans), dtype=np.uint8).tofile(continues)
                 lengths.append(len(tokens))
             bar.update(len(part))
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -243,7 +248,7 @@ def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, prog
 @torch.inference_mode()
 def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache_type: str | None, progress: bool) -> int:
     """Encode in batches of like length and put each sentence's states where its tokens are; the embeddings' size."""
-    tokens, hidden, dim = int(offsets[-1]), model.config.hidden_size, 0
+    tokens, widths, dim = int(offsets[-1]), _widths_of_states(model), 0
     reader = TokenFile(folder, offsets, model.tokenizer.pad_token_id)
     bar = tqdm(total=len(reader), desc="encoding", unit="sentence", disable=not progress, leave=False)
     for start in range(0, len(reader), CHUNK):
@@ -254,8 +259,8 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
         files: dict[str, np.memmap] = {}
         if cache_type is not None:
             bits = np.int32 if cache_type == "float32" else np.int16
-            files = {kind: _writable(folder / kind, bits, (tokens, hidden)) for kind in _kinds_of_states(model)}
-            if "attention" in model.config.selector_inputs:
+            files = {name: _writable(folder / name, bits, (tokens, width)) for name, width in widths.items()}
+            if model.config.reads("attention"):
                 files["attention"] = _writable(folder / "attention", np.float32, (tokens, 2))
         for first in range(0, len(chunk), BATCH):
             rows = chunk[first : first + BATCH]
@@ -267,7 +272,7 @@ def _write_states(model: HardKumaModel, folder: Path, offsets: np.ndarray, cache
             anchors[rows] = embeddings
             if cache_type is not None:
                 tensors = {"states": out["states"], "layer_states": out.get("layer_states", out["states"])}
-                encoded = {kind: _as_bits(tensors[kind], cache_type) for kind in _kinds_of_states(model)}
+                encoded = {name: _as_bits(tensors[name], cache_type) for name in widths}
                 if "attention" in files:
                     encoded["attention"] = out["attention"].float().cpu().numpy()
                 for row, number in enumerate(rows):
