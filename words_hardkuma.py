@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -92,10 +92,10 @@ class ScoredText:
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
         """Which words are selected: the `rate` most probable ones, or those above `threshold`.
 
-        At a rate, words of grammar come after all others, of equally probable words the earlier one comes first, and where
-        the selector is after names (`unit` is "name"), a name is selected whole, even if that makes more words than the
-        rate. Where gates belong to words (`unit` is "word") and none passes the model's own threshold, the most probable
-        word is selected: every sentence has words that carry it.
+        At a rate the earlier of equally probable words comes first. Where gates belong to words (`unit` is not "token"),
+        words of grammar come after all others. Where the selector is after names (`unit` is "name"), a name is selected
+        whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
+        the model's own threshold, the most probable one is selected: every sentence has words that carry it.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
@@ -112,7 +112,11 @@ class ScoredText:
 
     def _decide_rate(self, count: int) -> list[bool]:
         """The best `count` words, in whole names where the selector is after names."""
-        ranks = [(not is_function_word(self.text[start:end]), value) for (start, end), value in self._valued_words()]
+        by_word = self.unit != "token"
+        ranks = [
+            (not (by_word and is_function_word(self.text[start:end])), value)
+            for (start, end), value in zip(self.words, self.probabilities, strict=True)
+        ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
         names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
         chosen = [False] * len(ranks)
@@ -123,9 +127,6 @@ class ScoredText:
                 chosen[i] = True
             count -= len(name)
         return chosen
-
-    def _valued_words(self) -> Iterator[tuple[Span, float]]:
-        return zip(self.words, self.probabilities, strict=True)
 
     def _names(self) -> list[list[int]]:
         """Numbers of the words of each name, in order: neighbours that each are likelier part of a name than not so often
