@@ -39,6 +39,7 @@ PER_SELECTOR = (
     "selector_layer",
     "selector_unit",
     "selector_hidden_size",
+    "meaning_weight",
     "surface_weight",
     "target_rate",
 )
@@ -247,6 +248,9 @@ class HardKumaConfig(PreTrainedConfig):
     """t in z = 1[g > t]; in [0, 1)."""
     decision_threshold: float = 0.5
     """In eval a token is selected if P(g > t) exceeds this; in (0, 1)."""
+    meaning_weight: float | dict[str, float] = 0.0
+    """Where a selector of words finds little in a sentence, how far its gates go by how much a word weighs there: their
+    log-odds shift by this * (1 - largest gate) * (log of the word's summed norms - mean over the words); >= 0."""
     surface_weight: float | dict[str, float] = 1.0
     """Weight of the word-shape log-odds when `surface_ids` is given; >= 0."""
     surface_shrinkage: float = 100.0
@@ -390,7 +394,12 @@ class HardKumaConfig(PreTrainedConfig):
         """The layers whose states this selector reads, as the config says them; none where it reads no states."""
         layers = self.of_selector("selector_layer", selector)
         layers = layers if isinstance(layers, list) else [layers]
-        return layers if {"state", "norm"} & set(self.of_selector("selector_inputs", selector)) else []
+        inputs = self.of_selector("selector_inputs", selector)
+        return layers if {"state", "norm"} & set(inputs) or self.needs_norm(selector) else []
+
+    def needs_norm(self, selector: int) -> bool:
+        """Whether this selector's gates depend on the norms of its (last) layer."""
+        return self.reads("norm", [selector]) or self.of_selector("meaning_weight", selector) > 0
 
     def reads(self, name: str, selectors: Iterable[int] | None = None) -> bool:
         """Whether any of these selectors (all by default) has this among its inputs.
@@ -556,6 +565,7 @@ def _check_selectors(config: HardKumaConfig) -> None:
         _choice("selector_unit", config.of_selector("selector_unit", k), SELECTOR_UNITS)
         _whole("selector_hidden_size", config.of_selector("selector_hidden_size", k), minimum=1)
         _inside("surface_weight", config.of_selector("surface_weight", k), 0.0, math.inf, low_in=True)
+        _inside("meaning_weight", config.of_selector("meaning_weight", k), 0.0, math.inf, low_in=True)
         _inside("target_rate", config.of_selector("target_rate", k), 0.0, 1.0)
         layers = config.of_selector("selector_layer", k)
         for layer in layers if isinstance(layers, list) else [layers]:

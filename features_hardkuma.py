@@ -77,10 +77,9 @@ def read_features(
         features["input"] = encoder.get_input_embeddings()(batch.input_ids)
     else:
         features["input"] = batch.inputs_embeds
-    if config.reads("norm", chosen):
-        for layer in {config.layers_of(k)[-1] for k in chosen if config.reads("norm", [k])}:
-            states = features[state_name(layer)]
-            features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
+    for layer in {config.layers_of(k)[-1] for k in chosen if config.needs_norm(k)}:
+        states = features[state_name(layer)]
+        features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
     if config.reads("shape", chosen):
         ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)

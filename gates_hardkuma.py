@@ -381,6 +381,18 @@ def expected_changes(probs: Tensor, content: Tensor) -> Tensor:
     return ((left * (1 - right) + (1 - left) * right) * both).sum(-1)
 
 
+def mean_over_words(continues: Tensor) -> Tensor:
+    """(batch, length, length): a product with it replaces what tokens have by the mean over the tokens of their word.
+
+    >>> mean_over_words(torch.tensor([[False, True, False]]))
+    tensor([[[0.5000, 0.5000, 0.0000],
+             [0.5000, 0.5000, 0.0000],
+             [0.0000, 0.0000, 1.0000]]])
+    """
+    same = same_word(continues).float()
+    return same / same.sum(-1, keepdim=True)
+
+
 class Selector(nn.Module):
     """(alpha_i, beta_i) = bound(softplus(W2 gelu(W1 x_i)) + min), in fp32 whatever the model's dtype.
 
@@ -525,6 +537,7 @@ class GateHead(nn.Module):
         features: dict[str, Tensor],
         surface_ids: Tensor | None = None,
         continues: Tensor | None = None,
+        content: Tensor | None = None,
         selectors: Sequence[int] | None = None,
     ) -> Kumaraswamy:
         """Gates over (batch, K, length).
@@ -533,22 +546,70 @@ class GateHead(nn.Module):
             features: (batch, length, size) by name.
             surface_ids: (batch, length) classes of written forms.
             continues: (batch, length) bool, true where a token goes on with a word.
+            content: (batch, length) bool, tokens that can be selected; all by default.
             selectors: numbers of those that are wanted, in this order; all by default.
         """
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
         mean_of_word = None
         if continues is not None and any(self.by_word(k) for k in chosen):
-            same = same_word(continues).float()
-            mean_of_word = same / same.sum(-1, keepdim=True)
+            mean_of_word = mean_over_words(continues)
         shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in chosen]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config = self.config
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        if any(config.of_selector("meaning_weight", k) for k in chosen):
+            gate = gate.shift_logit(self._weigh_words(gate, features, continues, content, chosen), config.gate_threshold)
         if surface_ids is None:
             return gate
         weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
         shift = (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
         return gate.shift_logit(shift, config.gate_threshold)
+
+    def _weigh_words(
+        self,
+        gate: Kumaraswamy,
+        features: dict[str, Tensor],
+        continues: Tensor | None,
+        content: Tensor | None,
+        selectors: Sequence[int],
+    ) -> Tensor:
+        """(batch, K, length) log-odds by which words that weigh much gain where the gates find little."""
+        config = self.config
+        probs = gate.selection_probability(config.gate_threshold)
+        everywhere = torch.ones_like(probs[:, 0], dtype=torch.bool)
+        content = everywhere if content is None else content
+        continues = ~everywhere if continues is None else continues
+        little = 1 - (probs * content[:, None]).amax(-1, keepdim=True)
+        shifts = []
+        for k in selectors:
+            weight = config.of_selector("meaning_weight", k)
+            if not weight:
+                shifts.append(torch.zeros_like(probs[:, 0]))
+                continue
+            norms = features[norm_name(config.layers_of(k)[-1])][..., 0]
+            shifts.append(weight * word_weights(norms, continues, content))
+        return torch.stack(shifts, dim=1) * little
+
+
+def word_weights(norms: Tensor, continues: Tensor, content: Tensor) -> Tensor:
+    """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words.
+
+    Args:
+        norms: (batch, length) of the tokens' states.
+        continues, content: (batch, length) bool; see `TokenBatch`.
+
+    Returns:
+        (batch, length), the same for all tokens of a word
+
+    >>> continues, content = torch.tensor([[False, True, False]]), torch.ones(1, 3, dtype=torch.bool)
+    >>> word_weights(torch.ones(1, 3), continues, content)
+    tensor([[ 0.3466,  0.3466, -0.3466]])
+    """
+    same = same_word(continues).to(norms.dtype)
+    log_norms = (same @ norms[..., None])[..., 0].clamp_min(1e-12).log()
+    firsts = (content & ~continues).to(norms.dtype)
+    mean = (log_norms * firsts).sum(-1, keepdim=True) / firsts.sum(-1, keepdim=True).clamp_min(1.0)
+    return (log_norms - mean) * content
 
 
 # Inputs of a selector that are normalised as vectors, and those that are taken as they are.

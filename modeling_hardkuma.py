@@ -25,14 +25,14 @@ from transformers.utils import logging
 from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
-from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate, select_words
+from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, mean_over_words, sample_gate, select_rate, select_words
 from .inputs_hardkuma import TokenBatch, content_mask, continuing_tokens, prepare, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
-from .surface_hardkuma import SurfaceStatistics
+from .surface_hardkuma import SurfaceStatistics, capitals_against_lower
 from .words_hardkuma import Record, gate_records
 
 logger = logging.get_logger(__name__)
@@ -235,6 +235,30 @@ class HardKumaModel(HardKumaPreTrainedModel):
             encoded["attention"] = batch.restore(encoding.features["attention"])
         return encoded
 
+    @torch.no_grad()
+    def selector_inputs(
+        self,
+        selector: int,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+        continues: Tensor | None = None,
+        encoded: EncodedTokens | None = None,
+    ) -> Tensor:
+        """What one selector reads of each token, (batch, length, size); where its gates belong to words, the mean over the
+        tokens of each word. `gate_head.selectors[selector]` makes shapes of it: a frozen encoder needs to run only once.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_unit="word").eval()
+        >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+        >>> alpha, beta = model.gate_head.selectors[0](model.selector_inputs(0, **inputs))
+        >>> bool(torch.allclose(alpha, model(**inputs).alpha, atol=1e-5))
+        True
+        """
+        batch = self._prepare(input_ids, attention_mask, token_type_ids, None, surface_ids, continues=continues)
+        x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
+        return batch.restore(mean_over_words(batch.continues) @ x if self.gate_head.by_word(selector) else x)
+
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
 
@@ -343,6 +367,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
         if statistics.counts.sum() == 0:
             raise ValueError("no content token with a surface class was seen: give at least one non-empty text.")
         log_odds = statistics.log_odds(self.config.surface_shrinkage).to(self.device)
+        for k in range(self.config.num_selectors):
+            if self.config.of_selector("selector_unit", k) == "name":
+                log_odds[k] = capitals_against_lower(log_odds[k])
         self.gate_head.surface_log_odds.copy_(log_odds)
         return log_odds
 
@@ -417,7 +444,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
     ) -> tuple[Kumaraswamy, Tensor]:
         """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
-        gate = self.gate_head(features, batch.surface_ids, batch.continues, selectors)
+        gate = self.gate_head(features, batch.surface_ids, batch.continues, batch.content, selectors)
         return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
 
     def _gates(

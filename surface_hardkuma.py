@@ -31,6 +31,7 @@ SURFACE_CLASSES = (
     "handle",  # begins with @ or #
 )
 NUM_SURFACE_CLASSES = len(SURFACE_CLASSES)
+CAPITAL_CLASSES = ("initial_start", "initial_inside", "capitals", "single_capital", "mixed")
 _ID = {name: index for index, name in enumerate(SURFACE_CLASSES)}
 _CAPITALISED = (_ID["initial_inside"], _ID["single_capital"])
 
@@ -286,6 +287,18 @@ class SurfaceIndex:
         blank = [self.texts[owner][start:end].isspace() for owner, start, end in spots]
         ids[bare] = torch.where(torch.tensor(blank, dtype=torch.bool), 0, ids[bare])
         return ids
+
+
+def capitals_against_lower(log_odds: Tensor) -> Tensor:
+    """What capitals alone say, against a word in lower case: (classes,) -> (classes,), 0 for all other classes. Text in
+    lower case then has the gates that it has without the surface view.
+
+    >>> capitals_against_lower(torch.arange(11.0))
+    tensor([0., 0., 0., 0., 1., 2., 3., 4., 5., 0., 0.])
+    """
+    capital = [name in CAPITAL_CLASSES for name in SURFACE_CLASSES]
+    shifted = log_odds - log_odds[_ID["lower"]]
+    return torch.where(torch.tensor(capital, device=log_odds.device), shifted, torch.zeros_like(shifted))
 
 
 def surface_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequence[int]]] | Tensor) -> Tensor:

@@ -80,11 +80,15 @@ def show(model: HardKumaModel, folder: Path) -> None:
     from hardkuma.rendering.terminal import paint, use_colour
     from hardkuma.words_hardkuma import gate_records
 
-    colour = use_colour(sys.stdout)
-    print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:\n")
-    for record in gate_records(model, SHOWCASE):
-        print("  " + paint(record, colour))
+    colour, names = use_colour(sys.stdout), model.config.names
+    print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:")
+    for name in names:
+        print(f"\n{name}:" if len(names) > 1 else "")
+        for record in gate_records(model, SHOWCASE, selector=name):
+            print("  " + paint(record, colour))
     print(f'\nTry: hardkuma gates --model {folder} "your own sentence"')
+    if len(names) > 1:
+        print(f"     with --selector {names[-1]} for the words of that selector")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..configuration_hardkuma import ENTITIES
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import score_texts
 from .data import labels_of, read_corpus, texts_of
@@ -11,7 +12,8 @@ from .ranking import Ranking, f1_from_counts, f1_of_selection
 
 
 def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = True) -> dict[str, float]:
-    """Average precision of word scores, F1 at the model's own threshold, and the best F1 of any threshold.
+    """Of `entities`, or of the only selector: average precision of word scores, F1 at the model's own threshold, and the
+    best F1 of any threshold.
 
     A word's score is the largest selection probability of its tokens. Higher is better for all three.
 
@@ -22,7 +24,9 @@ def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = T
     """
     sentences = read_corpus(path).sentences
     texts, words = texts_of(sentences)
-    scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface)
+    config = model.config
+    selector = config.names[config.find_selector(default=ENTITIES)]
+    scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface, selector=selector)
     scores = [sentence.probabilities for sentence in scored]
     labels = labels_of(sentences)
     curve = Ranking(labels, scores).curve()

@@ -21,18 +21,18 @@ STEPS = 12  # halvings; the last moves the rate by less than one part in a thous
 
 
 @torch.inference_mode()
-def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, rate: float, seed: int = 0) -> list[float]:
-    """Set the mean selection probability of content tokens to `rate`; returns what was added to each selector's bias.
+def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, seed: int = 0) -> list[float]:
+    """Set each selector's mean selection probability to its target rate; returns what was added to its bias.
 
     Args:
         rows: numbers of the sentences to measure on; a random thousand of them is used.
 
     >>> import tempfile
     >>> from hardkuma.training.store import build_store
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", target_rate=0.3).eval()
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
-    ...     added = calibrate_rate(model, store, np.arange(2), 0.3)
+    ...     added = calibrate_rate(model, store, np.arange(2))
     ...     [round(rate, 2) for rate in mean_rate(model, store, np.arange(2)).tolist()]
     [0.3]
     """
@@ -41,11 +41,12 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, ra
         rows = np.sort(np.random.default_rng(seed).choice(rows, SENTENCES, replace=False))
     biases = [model.gate_head.get_parameter(f"selectors.{k}.shapes.bias") for k in range(model.config.num_selectors)]
     before = torch.stack([bias[1].clone() for bias in biases])
+    targets = torch.tensor(model.config.target_rates, dtype=torch.float64)
     low, high = torch.full_like(before, -8.0), torch.full_like(before, 8.0)
     for _ in range(STEPS):
         middle = (low + high) / 2
         _set_beta(biases, before + middle)
-        too_many = mean_rate(model, store, rows) > rate
+        too_many = mean_rate(model, store, rows) > targets
         low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
     _set_beta(biases, before + (low + high) / 2)
     return ((low + high) / 2).tolist()

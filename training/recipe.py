@@ -18,6 +18,7 @@ from .settings import Setting, setting, settings_of
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
 BATCHES = ("neighbours", "random", "length")
+OBJECTIVES = ("contrastive", "removal")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
 CACHES = ("auto", "never")
@@ -77,10 +78,17 @@ class Recipe:
         retired={"always": "use auto, which keeps the states of every frozen encoder"},
     )
     cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
-    # The two views together, once the contrastive gates are trained; see training/cotraining.py
-    cotraining_epochs: int = setting(0, "passes of co-training over all text; 0 leaves it out", at_least=0)
-    cotraining_weight: float = setting(0.2, "weight of the gates' own logits in co-training's target", above=0)
-    cotraining_certainty: float = setting(3.0, "weight of the word's form in co-training's target", above=0)
+    # How "meaning" is trained
+    objective: str = setting("contrastive", "what trains the gates; see training/removal.py", choices=OBJECTIVES)
+    removal_sentences: int = setting(8000, "sentences of which subsets are encoded, a random choice", at_least=1)
+    removal_subsets: int = setting(2, "subsets of each size of each sentence, in every round", at_least=2)
+    removal_rounds: int = setting(0, "further rounds with subsets that the gates themselves choose", at_least=0)
+    removal_epochs: int = setting(10, "passes over all subsets after every round", at_least=1)
+    removal_learning_rate: float = setting(1e-3, "at the beginning of each of these fits", above=0)
+    removal_sufficiency: float = setting(1.0, "weight of what words keep, against 1 for what is lost without them", above=0)
+    # How "entities" is trained, where the model has a selector of that name; see training/form.py
+    entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
+    entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
     # The rest
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009

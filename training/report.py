@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,41 @@ from ..common.showcase import SHOWCASE, name_sources
 from ..common.versions import versions
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_records
-from .cotraining import Cotraining
 from .criterion import Quality
+from .form import FormTraining
 from .recipe import Recipe
+from .removal import Removal
 
 
-def plot_history(history: Sequence[dict[str, Any]], target_rate: float, folder: Path) -> None:
-    """losses.png and rate.png from the log, if it has entries."""
+@dataclass(frozen=True)
+class Story:
+    """What a run did, as far as its card tells.
+
+    Attributes:
+        sentences: how many were trained on.
+        best_step: whose state was best by the label-free criterion.
+        removal, form: what happened in these phases, where they took place.
+        plots: names of the pictures beside the card.
+    """
+
+    sentences: int
+    best_step: int
+    removal: Removal | None = None
+    form: FormTraining | None = None
+    plots: Sequence[str] = ()
+
+
+def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float], folder: Path) -> list[str]:
+    """losses.png and rate.png from the log of a contrastive phase; the names of what was drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     steps = [entry for entry in history if "loss" in entry]
-    evaluations = [entry for entry in history if "score" in entry]
+    evaluations = [entry for entry in history if "score" in entry and "phase" not in entry]
     if not steps:
-        return
+        return []
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for name in [key for key in steps[0] if key.startswith("loss")]:
         axes.plot([entry["step"] for entry in steps], [entry[name] for entry in steps], label=name.removeprefix("loss/"))
@@ -37,12 +57,14 @@ def plot_history(history: Sequence[dict[str, Any]], target_rate: float, folder: 
     _save(figure, folder / "losses.png")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot([e["step"] for e in steps], [e["rate"] for e in steps], label="selection rate (training)")
-    axes.axhline(target_rate, linestyle="--", color="grey", label="target")
+    for rate in sorted(set(target_rates)):
+        axes.axhline(rate, linestyle="--", color="grey", label="target")
     if evaluations:
         axes.plot([e["step"] for e in evaluations], [e["score"] for e in evaluations], marker="o", label="held-out score")
     axes.set(xlabel="step", ylim=(0, 1), title="Selection rate and label-free score")
     axes.legend()
     _save(figure, folder / "rate.png")
+    return ["losses.png", "rate.png"]
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -54,10 +76,10 @@ def _save(figure: Any, path: Path) -> None:
     write_atomically(path, drawn.getvalue())
 
 
-def show_words(model: HardKumaModel, texts: Sequence[str]) -> list[str]:
-    """Each text with its selected words in bold, escaped for Markdown."""
+def show_words(model: HardKumaModel, texts: Sequence[str], selector: str) -> list[str]:
+    """Each text with the words in bold that one selector selects, escaped for Markdown."""
     lines = []
-    for text, record in zip(texts, gate_records(model, texts), strict=True):
+    for text, record in zip(texts, gate_records(model, texts, selector=selector), strict=True):
         parts, position = [], 0
         for word in record["words"]:
             parts.append(_escape(text[position : word["start"]]))
@@ -77,47 +99,80 @@ def _escape(text: str) -> str:
 def card_sections(
     model: HardKumaModel,
     recipe: Recipe,
-    sentences: int,
-    quality: Quality | None,
-    best_step: int,
+    story: Story,
+    qualities: Mapping[str, Quality],
     dev: dict[str, float] | None,
-    cotraining: Cotraining | None = None,
 ) -> dict[str, str]:
-    """The fields of the card that a run knows."""
-    data = name_sources(recipe.data)
-    training = (
-        f"Trained without labels on {sentences:,} sentences of {data} by the recipe in `recipe.yaml` (seed {recipe.seed}, "
-        f"batches of {recipe.batch_size}, {recipe.batches}); the state of step {best_step} was best by the label-free "
-        "criterion below."
-    )
-    if cotraining is not None:
-        forms = "; ".join(", ".join(name.replace("_", " ") for name in names) for names in cotraining.selected)
-        training += (
-            f"\n\nThen the gate head was fitted, in {_times(recipe.cotraining_epochs)} over all text, to those gates and "
-            f"to the written form that they had picked out on this text without labels ({forms}); the head itself does "
-            "not see form."
+    """The fields of the card that a run knows.
+
+    Args:
+        qualities: of the gates that are saved, by the name of the selector.
+        dev: figures against a labelled file, where the recipe names one.
+    """
+    return {
+        "training": "\n\n".join(_training_paragraphs(model, recipe, story)),
+        "plots": _plots(story.plots),
+        "evaluation": _evaluation(model, qualities, dev),
+        "examples": _examples(model),
+    }
+
+
+def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> Iterator[str]:
+    data, names = name_sources(recipe.data), model.config.names
+    about = f"Trained without labels on {story.sentences:,} sentences of {data} by the recipe in `recipe.yaml` "
+    about += f"(seed {recipe.seed}"
+    if story.removal is None:
+        yield (
+            f"{about}, batches of {recipe.batch_size}, {recipe.batches}); the state of step {story.best_step} was best by "
+            "the label-free criterion below."
         )
+    else:
+        yield (
+            f"{about}).\n\nGates of `{names[model.config.find_selector()]}`: {story.removal.subsets:,} subsets of the "
+            f"words of {story.removal.sentences:,} sentences were encoded, and the gates' log-odds fitted so that their sum "
+            "over a subset tells how much of the sentence's embedding it keeps and how much is lost without it "
+            f"(unexplained variance {story.removal.unexplained:.2f})."
+        )
+    if story.form is not None:
+        yield story.form.describe()
+
+
+def _plots(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    pictures = "\n".join(f"![{Path(name).stem}]({name})" for name in names)
+    return f"\nLosses and selection rate over the run:\n\n{pictures}"
+
+
+def _evaluation(model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None) -> str:
     evaluation = "No held-out text was evaluated."
-    if quality is not None:
-        rate = model.config.target_rate
-        evaluation = (
-            f"On held-out text of the same source, keeping the {rate:.0%} most probable tokens of each sentence: cosine of "
-            f"their re-encoded embedding to the sentence's {quality.sufficiency:.3f} (higher is better), of the others' "
-            f"{quality.remainder:.3f} (lower is better). Mean selection probability {quality.rate:.3f}."
-        )
+    if qualities:
+        lines = [
+            "On held-out text of the same source, with the gates as they are saved, keeping the most probable words of "
+            "each sentence at the target rate: cosine of their re-encoded embedding to the sentence's (sufficiency, higher "
+            "is better) and of the others' (remainder, lower is better).\n",
+            "| selector | target rate | sufficiency | remainder | mean selection probability |",
+            "|---|---:|---:|---:|---:|",
+        ]
+        for name, quality in qualities.items():
+            rate = model.config.of_selector("target_rate", model.config.names.index(name))
+            cells = (quality.sufficiency, quality.remainder, quality.rate)
+            lines.append(f"| {name} | {rate:g} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+        evaluation = "\n".join(lines)
     if dev is not None:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in dev.items())
         evaluation += (
             f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
         )
-    examples = "Sentences from outside the corpus, hard ones among them; selected words in bold:\n\n"
-    examples += "\n".join(f"- {line}" for line in show_words(model, SHOWCASE))
-    plots = "\nLosses and selection rate over the run:\n\n![losses](losses.png)\n![rate](rate.png)"
-    return {"training": training, "plots": plots, "evaluation": evaluation, "examples": examples}
+    return evaluation
 
 
-def _times(number: int) -> str:
-    return "one pass" if number == 1 else f"{number} passes"
+def _examples(model: HardKumaModel) -> str:
+    parts = ["Sentences from outside the corpus, hard ones among them; selected words in bold."]
+    for name in model.config.names:
+        lines = "\n".join(f"- {line}" for line in show_words(model, SHOWCASE, name))
+        parts.append(f"`{name}`:\n\n{lines}" if model.config.num_selectors > 1 else lines)
+    return "\n\n".join(parts)
 
 
 def write_record(folder: Path, recipe: Recipe, seconds: float, processes: int) -> None:

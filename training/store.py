@@ -91,13 +91,13 @@ class StateStore(TokenFile):
         """(sentences, dim) sentence embeddings, memory-mapped."""
         return np.memmap(self.folder / "anchors", dtype=np.float32, mode="r").reshape(-1, self.dim)
 
-    def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False) -> dict[str, Any]:
+    def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False, states: bool = True) -> dict[str, Any]:
         """A right-padded batch of model inputs, with `encoded` where states are stored, with `surface_ids` if asked."""
         batch: dict[str, Any] = self.tokens(rows)
         batch["continues"] = self._gather("continues", np.uint8, rows).bool()
         if shapes:
             batch["surface_ids"] = self._gather("shapes", np.uint8, rows).long()
-        if self.cache_type is not None:
+        if self.cache_type is not None and states:
             dtype = _TYPES[self.cache_type]
             # numpy knows no bfloat16: the bits are moved as integers.
             bits = np.int32 if dtype == torch.float32 else np.int16
@@ -107,9 +107,9 @@ class StateStore(TokenFile):
                 batch["encoded"]["attention"] = self._gather("attention", np.float32, rows, 2)
         return batch
 
-    def read(self, rows: np.ndarray, model: HardKumaModel) -> StoredBatch:
-        """These sentences as `model` takes them, on its device."""
-        inputs = to_device(self.fetch(rows, shapes=True), model.device)
+    def read(self, rows: np.ndarray, model: HardKumaModel, states: bool = True) -> StoredBatch:
+        """These sentences as `model` takes them, on its device; without stored states if those do not matter."""
+        inputs = to_device(self.fetch(rows, shapes=True, states=states), model.device)
         shapes = inputs["surface_ids"]
         if not model.config.reads("shape"):
             del inputs["surface_ids"]

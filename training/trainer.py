@@ -1,8 +1,8 @@
 """One training run: its recipe, model and text, where it stands, and the folder that it leaves.
 
 trainer = Trainer(load_recipe("default"))
-if trainer.run():                   # the contrastive phase; False after Ctrl-C
-    folder = trainer.complete()     # co-training, calibration, surface view, and all that is saved
+if trainer.run():                   # the gates of meaning, by the recipe's objective; False after Ctrl-C
+    folder = trainer.complete()     # the gates of entities, calibration, surface view, and all that is saved
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..common.files import write_atomically
+from ..configuration_hardkuma import ENTITIES
 from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
-from .cotraining import Cotraining, cotrain
-from .criterion import Quality, selection_quality
+from .criterion import Quality, mean_quality, selection_quality
+from .form import FormTraining, train_by_form
 from .interrupts import InterruptFlag
 from .recipe import Recipe
-from .report import card_sections, plot_history, write_record
+from .removal import Removal, train_by_removal
+from .report import Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from .store import StateStore, build_store, usable_rows
@@ -68,6 +70,7 @@ class Trainer:
         self.interrupt = InterruptFlag()
         self.progress = Progress()
         self.best: dict[str, Tensor] | None = None
+        self.removal: Removal | None = None
         if resume:
             self._resume()
         self.steps_per_epoch = len(self.rows) // recipe.batch_size
@@ -127,10 +130,37 @@ class Trainer:
             self.progress, self.best = load_checkpoint(complete[-1], self.base, self.optimizer)
             self.log(f"resuming from step {self.progress.step}.")
 
-    # ---- the contrastive phase ----------------------------------------------------------------------------------------
+    # ---- the first phase ----------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
         """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
+        return self._run_removal() if self.recipe.objective == "removal" else self._run_contrastive()
+
+    def _run_removal(self) -> bool:
+        """The removal objective; its steps are rounds. What is measured stays on disk, so that nothing else is saved."""
+        quiet, meaning = not self.accelerator.is_main_process, self.base.config.find_selector()
+        with self.interrupt:
+            self.removal = train_by_removal(
+                self.base,
+                self.store,
+                self.rows,
+                self.recipe,
+                selector=meaning,
+                accelerator=self.accelerator,
+                interrupted=self._agree_on_interrupt,
+                after_round=self._after_round,
+                progress=not quiet,
+            )
+        if self.removal is None:
+            self.log("stopped; the same command goes on where it was.")
+        return self.removal is not None
+
+    def _after_round(self, number: int, removal: Removal) -> None:
+        self.progress.step = number + 1
+        self._record({"step": self.progress.step, "subsets": removal.subsets, "unexplained": removal.unexplained})
+        self.evaluate()
+
+    def _run_contrastive(self) -> bool:
         progress, quiet = self.progress, not self.accelerator.is_main_process
         bar = tqdm(total=self.total, initial=progress.step, desc="training", unit="step", disable=quiet)
         with self.interrupt, bar:
@@ -156,9 +186,12 @@ class Trainer:
 
     def _is_interrupted(self) -> bool:
         """Whether any process was asked to stop; all of them get the same answer."""
+        if self.accelerator.num_processes > 1 and self.progress.step % 10:  # agreeing costs a message
+            return False
+        return self._agree_on_interrupt()
+
+    def _agree_on_interrupt(self) -> bool:
         if self.accelerator.num_processes > 1:
-            if self.progress.step % 10:  # agreeing costs a message
-                return False
             flag = torch.tensor(float(self.interrupt.is_set), device=self.accelerator.device)
             self.interrupt.is_set = bool(self.accelerator.reduce(flag, "sum") > 0)
         return self.interrupt.is_set
@@ -213,10 +246,21 @@ class Trainer:
             self._write_log()
 
     def _measure(self) -> Quality | None:
-        """The label-free criterion on the held-out text, if any was held out."""
+        """The label-free criterion on the held-out text, if any was held out, of the gates that are being trained."""
         if not len(self.held_out):
             return None
-        return selection_quality(self.base, self.store, self.held_out, self.base.config.target_rate)
+        config = self.base.config
+        trained = [config.find_selector()] if self.recipe.objective == "removal" else range(config.num_selectors)
+        return mean_quality([selection_quality(self.base, self.store, self.held_out, k) for k in trained])
+
+    def _measure_each(self, phase: str) -> dict[str, Quality]:
+        """The criterion of every selector as it is now, by its name; also into the log."""
+        qualities = {}
+        for k, name in enumerate(self.base.config.names if len(self.held_out) else []):
+            qualities[name] = selection_quality(self.base, self.store, self.held_out, k)
+            entry = {"step": self.progress.step, "phase": phase, "selector": name, **qualities[name].as_dict()}
+            self.progress.history.append(entry)
+        return qualities
 
     def _record(self, entry: dict[str, Any]) -> None:
         self.progress.history.append(entry)
@@ -245,11 +289,7 @@ class Trainer:
             self._gather_shards()
         if self.accelerator.is_main_process:
             self.base.eval()
-            cotraining = self.cotrain_and_calibrate()
-            if self.recipe.surface:
-                batches = self.store.batches(self.rows, self.base)
-                self.base.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
-            self._save(folder, cotraining)
+            self._save(folder, self.finish_gates())
             for temporary in ("checkpoints", "store"):
                 shutil.rmtree(self.output / temporary, ignore_errors=True)
         self.accelerator.wait_for_everyone()
@@ -265,37 +305,32 @@ class Trainer:
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
 
-    def cotrain_and_calibrate(self) -> Cotraining | None:
-        """Co-training, where the recipe asks for it; then the selection rate, where it is constrained."""
-        recipe, config, cotraining = self.recipe, self.base.config, None
-        if recipe.cotraining_epochs:
-            cotraining = cotrain(
-                self.base,
-                self.store,
-                self.rows,
-                epochs=recipe.cotraining_epochs,
-                weight=recipe.cotraining_weight,
-                certainty=recipe.cotraining_certainty,
-                seed=recipe.seed,
-                log=self.log,
-            )
-        if config.rate_constraint != "none":
-            calibrate_rate(self.base, self.store, self.rows, config.target_rate, recipe.seed)
-        return cotraining
+    def finish_gates(self) -> FormTraining | None:
+        """The gates of entities, where there are any; the selection rates, where they are held; the surface view."""
+        recipe, config, form = self.recipe, self.base.config, None
+        self._measure_each(recipe.objective)
+        if ENTITIES in config.names and recipe.entities_epochs:
+            number = config.names.index(ENTITIES)
+            form = train_by_form(self.base, self.store, self.rows, recipe, selector=number)
+            self._measure_each("form")
+        if config.rate_constraint != "none" or recipe.objective == "removal":
+            calibrate_rate(self.base, self.store, self.rows, recipe.seed)
+        if recipe.surface:
+            batches = self.store.batches(self.rows, self.base)
+            self.base.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
+        return form
 
-    def _save(self, folder: Path, cotraining: Cotraining | None) -> None:
+    def _save(self, folder: Path, form: FormTraining | None) -> None:
         """Log, plots, card, weights and the record of the run."""
+        qualities = self._measure_each("saved")
         self._write_log()
-        plot_history(self.progress.history, self.base.config.target_rate, self.output)
-        dev = self._measure_entities()
-        card = card_sections(
-            self.base, self.recipe, len(self.rows), self._measure(), self.progress.best_step, dev, cotraining
-        )
+        plots = plot_history(self.progress.history, self.base.config.target_rates, self.output)
+        story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots)
+        card = card_sections(self.base, self.recipe, story, qualities, self._measure_entities())
         self.base.save_pretrained(folder, card=card)
         write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
-        for name in ("losses.png", "rate.png", "log.jsonl"):
-            if (self.output / name).is_file():
-                write_atomically(folder / name, (self.output / name).read_bytes())
+        for name in ("log.jsonl", *plots):
+            write_atomically(folder / name, (self.output / name).read_bytes())
 
     def _measure_entities(self) -> dict[str, float] | None:
         """Against the gold words of the development file, if there is one."""
