@@ -81,11 +81,9 @@ class Recipe:
     # How "meaning" is trained
     objective: str = setting("contrastive", "what trains the gates; see training/removal.py", choices=OBJECTIVES)
     removal_sentences: int = setting(8000, "sentences of which subsets are encoded, a random choice", at_least=1)
-    removal_subsets: int = setting(2, "subsets of each size of each sentence, in every round", at_least=2)
-    removal_rounds: int = setting(0, "further rounds with subsets that the gates themselves choose", at_least=0)
-    removal_epochs: int = setting(10, "passes over all subsets after every round", at_least=1)
-    removal_learning_rate: float = setting(1e-3, "at the beginning of each of these fits", above=0)
-    removal_sufficiency: float = setting(1.0, "weight of what words keep, against 1 for what is lost without them", above=0)
+    removal_subsets: int = setting(2, "subsets of each of them, two and two of one size", at_least=2)
+    removal_epochs: int = setting(10, "passes over all subsets", at_least=1)
+    removal_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
     # How "entities" is trained, where the model has a selector of that name; see training/form.py
     entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
     entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)

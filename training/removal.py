@@ -6,8 +6,8 @@ S tells what S is worth. With z_w the log-odds of word w and v(S) the value of S
     loss = mean over subsets of (SCALE * (sum_{w in S} z_w - mean over S' ~ S) - (v(S) - mean over S' ~ S of v(S')))^2
 
 where S' ~ S are the measured subsets of the same sentence *and* size: what a larger subset is worth more says nothing about
-which words to take. The sum of scores that fits random subsets best is an estimate of Shapley values; since a rate takes
-the best words alone, later rounds measure subsets that the gates themselves would choose, with noise, and fit again.
+which words to take. The sum of scores that fits random subsets best is an estimate of Shapley values. (Subsets that the
+gates themselves would choose, in further rounds, brought nothing: docs/experiments.md.)
 
 No label takes part. The encoder is frozen, so what the selector reads of each word is computed once.
 """
@@ -66,7 +66,6 @@ def train_by_removal(
     selector: int = 0,
     accelerator: Accelerator | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    after_round: Callable[[int, Removal], None] = lambda number, removal: None,
     progress: bool = True,
 ) -> Removal | None:
     """Fit one selector by the removal objective; None, and nothing changed but what is on disk, if interrupted.
@@ -79,7 +78,6 @@ def train_by_removal(
         selector: the number of the selector to fit.
         accelerator: of several processes that share the encoding.
         interrupted: asked between chunks of subsets whether to stop.
-        after_round: told when the selector is fitted to the subsets of all rounds so far.
     """
     model.eval()
     accelerator = Accelerator() if accelerator is None else accelerator
@@ -89,24 +87,13 @@ def train_by_removal(
     inputs = read_inputs(model, store, sentences, selector, progress)
     anchors = torch.from_numpy(np.asarray(store.anchors()[sentences.rows]))
     values = _ValueStore(store.folder / "removal", model, sentences, accelerator, interrupted, progress)
-    generator = np.random.default_rng(recipe.seed)
-    jobs, targets = [], torch.zeros(0)
-    result = None
-    for number in range(1 + recipe.removal_rounds):
-        if number == 0:
-            fresh = random_subsets(sentences.counts, recipe.removal_subsets, generator)
-        else:
-            fresh = chosen_subsets(_log_odds(model, reader, inputs), sentences.counts, recipe.removal_subsets, generator)
-            fresh = broadcast_object_list([fresh])[0]
-        measured = values.measure(number, anchors, fresh)
-        if measured is None:
-            return None
-        jobs += fresh
-        targets = torch.cat([targets, measured[:, 0] * recipe.removal_sufficiency + (1 - measured[:, 1])])
-        unexplained = fit_sums(model, reader, inputs, sentences.counts, jobs, targets, recipe, progress)
-        result = Removal(len(sentences.rows), len(jobs), unexplained)
-        after_round(number, result)
-    return result
+    jobs = random_subsets(sentences.counts, recipe.removal_subsets, np.random.default_rng(recipe.seed))
+    measured = values.measure(anchors, jobs)
+    if measured is None:
+        return None
+    targets = measured[:, 0] + (1 - measured[:, 1])
+    unexplained = fit_sums(model, reader, inputs, sentences.counts, jobs, targets, recipe, progress)
+    return Removal(len(sentences.rows), len(jobs), unexplained)
 
 
 # ---- sentences and what the selector reads of their words ---------------------------------------------------------------
@@ -219,37 +206,18 @@ def subset_sizes(words: int) -> list[int]:
 
 
 def random_subsets(counts: np.ndarray, number: int, generator: np.random.Generator) -> list[Job]:
-    """`number` random subsets of each size of each sentence.
+    """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
 
-    >>> random_subsets(np.array([4]), 1, np.random.default_rng(0))
-    [(0, [2]), (0, [0, 3])]
+    >>> random_subsets(np.array([8]), 2, np.random.default_rng(0))
+    [(0, [3, 5]), (0, [0, 2])]
     """
     jobs = []
     for sentence, words in enumerate(counts.tolist()):
-        for size in subset_sizes(words):
-            for _ in range(number):
-                jobs.append((sentence, sorted(generator.choice(words, size, replace=False).tolist())))
-    return jobs
-
-
-def chosen_subsets(
-    log_odds: Tensor, counts: np.ndarray, number: int, generator: np.random.Generator, noise: float = 0.5
-) -> list[Job]:
-    """Subsets that the gates would choose: the largest log-odds after Gumbel noise of `noise` times their spread.
-
-    log_odds: (sentences, most words). Sizes of which all draws are the same are left out: they compare nothing.
-    """
-    jobs = []
-    for sentence, words in enumerate(counts.tolist()):
-        values = log_odds[sentence, :words].numpy()
-        spread = noise * float(values.std()) + 1e-6
-        for size in subset_sizes(words):
-            drawn = {
-                tuple(sorted(np.argsort(-(values + spread * generator.gumbel(size=words)))[:size].tolist()))
-                for _ in range(number + 1)
-            }
-            if len(drawn) > 1:
-                jobs += [(sentence, list(words)) for words in sorted(drawn)]
+        sizes = generator.permutation(subset_sizes(words))
+        for pair in range(math.ceil(number / 2)):
+            for _ in range(2):
+                chosen = generator.choice(words, sizes[pair % len(sizes)], replace=False)
+                jobs.append((sentence, sorted(chosen.tolist())))
     return jobs
 
 
@@ -270,12 +238,11 @@ class _ValueStore:
         self.encoder = SubsetEncoder(model)
         self.fingerprint = str(model.config.encoder_fingerprint)
 
-    def measure(self, number: int, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
+    def measure(self, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
         """(jobs, 2) cosines of the words alone and of the rest, in the order of the jobs; None if interrupted."""
         parts = []
         main = self.accelerator.is_main_process
-        title = f"removing words, round {number + 1}"
-        with tqdm(total=len(jobs), desc=title, unit="subset", disable=not (main and self.progress)) as bar:
+        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=not (main and self.progress)) as bar:
             for first in range(0, len(jobs), CHUNK):
                 chunk = jobs[first : first + CHUNK]
                 parts.append(self._chunk(chunk, anchors))
@@ -305,17 +272,6 @@ class _ValueStore:
 
 
 # ---- the fit ------------------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def _log_odds(model: HardKumaModel, reader: Selector, inputs: WordInputs) -> Tensor:
-    """(sentences, most words) log-odds of all words, 0 behind the last."""
-    counts = np.diff(np.append(inputs.firsts, len(inputs.x)))
-    result = torch.zeros(len(counts), int(counts.max()))
-    for numbers in np.array_split(np.arange(len(counts)), math.ceil(len(counts) / BATCH)):
-        x = inputs.padded(numbers, counts)
-        result[numbers, : x.shape[1]] = _gate_log_odds(model, reader, x.to(model.device)).cpu()
-    return result
 
 
 def _gate_log_odds(model: HardKumaModel, reader: Selector, x: Tensor) -> Tensor:

@@ -129,8 +129,8 @@ def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> 
     else:
         yield (
             f"{about}).\n\nGates of `{names[model.config.find_selector()]}`: {story.removal.subsets:,} subsets of the "
-            f"words of {story.removal.sentences:,} sentences were encoded, and the gates' log-odds fitted so that their sum "
-            "over a subset tells how much of the sentence's embedding it keeps and how much is lost without it "
+            f"words of {story.removal.sentences:,} sentences were encoded, and the gates' log-odds fitted so that their "
+            "sum over a subset tells how much of the sentence's embedding it keeps and how much is lost without it "
             f"(unexplained variance {story.removal.unexplained:.2f})."
         )
     if story.form is not None:

@@ -137,7 +137,7 @@ class Trainer:
         return self._run_removal() if self.recipe.objective == "removal" else self._run_contrastive()
 
     def _run_removal(self) -> bool:
-        """The removal objective; its steps are rounds. What is measured stays on disk, so that nothing else is saved."""
+        """The removal objective. What is measured stays on disk: a run that is started again does not measure it again."""
         quiet, meaning = not self.accelerator.is_main_process, self.base.config.find_selector()
         with self.interrupt:
             self.removal = train_by_removal(
@@ -148,17 +148,11 @@ class Trainer:
                 selector=meaning,
                 accelerator=self.accelerator,
                 interrupted=self._agree_on_interrupt,
-                after_round=self._after_round,
                 progress=not quiet,
             )
         if self.removal is None:
             self.log("stopped; the same command goes on where it was.")
         return self.removal is not None
-
-    def _after_round(self, number: int, removal: Removal) -> None:
-        self.progress.step = number + 1
-        self._record({"step": self.progress.step, "subsets": removal.subsets, "unexplained": removal.unexplained})
-        self.evaluate()
 
     def _run_contrastive(self) -> bool:
         progress, quiet = self.progress, not self.accelerator.is_main_process
@@ -249,9 +243,8 @@ class Trainer:
         """The label-free criterion on the held-out text, if any was held out, of the gates that are being trained."""
         if not len(self.held_out):
             return None
-        config = self.base.config
-        trained = [config.find_selector()] if self.recipe.objective == "removal" else range(config.num_selectors)
-        return mean_quality([selection_quality(self.base, self.store, self.held_out, k) for k in trained])
+        each = range(self.base.config.num_selectors)
+        return mean_quality([selection_quality(self.base, self.store, self.held_out, k) for k in each])
 
     def _measure_each(self, phase: str) -> dict[str, Quality]:
         """The criterion of every selector as it is now, by its name; also into the log."""
