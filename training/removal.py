@@ -209,7 +209,7 @@ def random_subsets(counts: np.ndarray, number: int, generator: np.random.Generat
     """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
 
     >>> random_subsets(np.array([8]), 2, np.random.default_rng(0))
-    [(0, [3, 5]), (0, [0, 2])]
+    [(0, [0, 1, 7]), (0, [4, 6, 7])]
     """
     jobs = []
     for sentence, words in enumerate(counts.tolist()):
