@@ -25,7 +25,7 @@ from transformers.utils import logging
 from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
-from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_rate, select_words
+from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, sample_gate, select_best_word, select_rate, select_words
 from .inputs_hardkuma import TokenBatch, content_mask, continuing_tokens, prepare, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
@@ -38,7 +38,6 @@ from .words_hardkuma import Record, gate_records
 logger = logging.get_logger(__name__)
 
 EMBEDDINGS = ("rationale", "complement", "anchor")
-SMALLEST_RATE = 1e-9  # selects one word of any sentence
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -112,7 +111,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
             continues: (batch, length) true where a token goes on with the word of the token before; by default what the
-                vocabulary says. Only selectors whose gates belong to words look at it.
+                vocabulary says. Only selectors whose gates belong to words, or that read "removal", look at it.
             selector: the name of one selector: the output is then its alone, without a selector axis.
             rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
                 own threshold; in (0, 1], in eval mode only. Counted in words where gates belong to words.
@@ -451,8 +450,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
             if rate is None:
                 passed = (row > self.config.decision_threshold).float()
                 if unit == "word":
-                    first = select_words(row, batch.content, batch.continues, SMALLEST_RATE)
-                    passed = torch.where(passed.any(-1, keepdim=True), passed, first)
+                    best = select_best_word(row, batch.content, batch.continues)
+                    passed = torch.where(passed.sum(-1, keepdim=True) > 0, passed, best)
                 rows.append(passed)
             elif unit == "token":
                 rows.append(select_rate(row, batch.content[:, None], rate))

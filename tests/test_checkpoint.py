@@ -129,9 +129,12 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
     model.save_pretrained(tmp_path / "model")
     sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
     got = sentence_model.encode(SENTENCES, convert_to_tensor=True)
-    expected = outputs(model, SENTENCES)["rationale_embedding"].flatten(1)
-    assert (got - expected).abs().max() < 1e-6
-    assert sentence_model.get_embedding_dimension() == expected.shape[1]
+    expected = outputs(model, SENTENCES)["rationale_embedding"].view(len(SENTENCES), selectors, -1)
+    assert (got - expected[:, 0]).abs().max() < 1e-6, "the first by default"
+    assert sentence_model.get_embedding_dimension() == expected.shape[2]
+    for number, name in enumerate(model.config.names):
+        named = sentence_model.encode(SENTENCES, convert_to_tensor=True, selector=name)
+        assert (named - expected[:, number]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("view", "layer"), [("hidden", 1), ("input", 1), ("reencode", -1), ("reencode", 1)])

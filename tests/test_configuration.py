@@ -33,7 +33,7 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     assert again.to_dict() == config.to_dict()
     assert again.special_token_ids == [1, 3]
     assert again.encoder_config.hidden_size == 8
-    assert again.projection_dim == 8
+    assert again.projection_dim == 4  # of one selector's rationale
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "hardkuma"
 
 

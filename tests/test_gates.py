@@ -291,7 +291,7 @@ def test_selector_equation() -> None:
     with torch.no_grad():
         selector.shapes.weight.mul_(100)
     x, extra = torch.randn(2, 3, 6), torch.randn(2, 3, 1)
-    alpha, beta = selector([x], [extra])
+    alpha, beta = selector(selector.join([x], [extra]))
     y = torch.cat([torch.nn.functional.layer_norm(x, (6,)), extra], dim=-1)
     y = torch.nn.functional.gelu(y @ selector.hidden.weight.T + selector.hidden.bias)
     y = torch.nn.functional.softplus(y @ selector.shapes.weight.T + selector.shapes.bias) + 1
@@ -313,7 +313,7 @@ def test_smooth_bound_keeps_a_gradient(low: float, high: float) -> None:
 
 def test_selector_is_fp32_in_any_dtype() -> None:
     selector = Selector([4]).to(torch.bfloat16)
-    alpha, _ = selector([torch.randn(1, 2, 4, dtype=torch.bfloat16)], [])
+    alpha, _ = selector(selector.join([torch.randn(1, 2, 4, dtype=torch.bfloat16)], []))
     assert alpha.dtype == torch.float32
 
 

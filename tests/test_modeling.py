@@ -335,7 +335,11 @@ def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable
     assert out.gates.shape == out.gate_probs.shape == out.alpha.shape == (6, 3, length)
     assert out.rationale_embedding.shape == out.complement_embedding.shape == (6, 3, 32)
     assert out.anchor_embedding.shape == (6, 32)
-    assert model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["embedding"].shape == (6, 96)
+    tensors = inputs["input_ids"], inputs["attention_mask"]
+    for selector, number in ((None, 0), ("selector_0", 0), ("selector_2", 2)):
+        found = model.sentence_features(*tensors, selector=selector)["embedding"]
+        assert found.shape == (6, model.config.projection_dim) == (6, 32)
+        assert torch.allclose(found, out.rationale_embedding[:, number], atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
@@ -432,12 +436,12 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
         model.hardkuma.load_state_dict(base.state_dict())
         inputs = tokenize(base, SENTENCES)
         probs = base(**inputs).gate_probs
-        for selector in range(selectors):
-            logits = model(**inputs, **({} if selector == 0 else {"selector": selector})).logits
+        for selector, name in enumerate(base.config.names):
+            logits = model(**inputs, **({} if selector == 0 else {"selector": name})).logits
             expected = probs if selectors == 1 else probs[:, selector]
             assert torch.allclose(logits.softmax(-1)[..., 1], expected, atol=1e-6) and torch.isfinite(logits).all()
-        with pytest.raises(ValueError, match=rf"selector must be in \[0, {selectors - 1}\], got {selectors}"):
-            model(**inputs, selector=selectors)
+        with pytest.raises(ValueError, match=f"no selector 'x': this model has {', '.join(map(repr, base.config.names))}"):
+            model(**inputs, selector="x")
         assert model.config.id2label == {0: "O", 1: "ENTITY"}
 
 

@@ -119,8 +119,10 @@ def test_bad_arguments(make_model: Callable) -> None:
         gate_records(model, "paris")
     with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
         gate_records(model, ["paris"], rate=20)
-    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 3"):
-        gate_records(model, ["paris"], selector=3)
+    with pytest.raises(ValueError, match="no selector 'entities': this model has 'meaning'"):
+        gate_records(model, ["paris"], selector="entities")
+    with pytest.raises(ValueError, match="no selector 0: this model has 'meaning'"):
+        gate_records(model, ["paris"], selector=0)
     with pytest.raises(ValueError, match="training mode"):
         gate_records(model.train(), ["paris"])
 
@@ -141,7 +143,8 @@ def test_records_are_plain_json_with_true_offsets(minilm: HardKumaModel) -> None
     records = gate_records(minilm, texts, rate=0.3)
     assert json.loads(json.dumps(records, allow_nan=False)) == records
     for text, record in zip(texts, records, strict=True):
-        assert list(record) == ["text", "words", "spans", "rate", "windows"] and record["text"] == text
+        reason = [] if record["spans"] else ["reason"]
+        assert list(record) == ["text", "words", "spans", "rate", "windows", *reason] and record["text"] == text
         assert [(word["start"], word["end"]) for word in record["words"]] == find_words(text)
         for word in record["words"]:
             assert word["word"] == text[word["start"] : word["end"]]
