@@ -408,8 +408,9 @@ class HardKumaConfig(PreTrainedConfig):
         >>> HardKumaConfig(selector_layer=[0.0, 0.5, 1.0]).inner_layers
         [0.0, 0.5]
         """
-        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k)]
-        return list(dict.fromkeys(layer for layer in layers if not is_last(layer)))
+        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k) if not is_last(layer)]
+        # By name: 0 and 0.0 are one key.
+        return list({state_name(layer): layer for layer in layers}.values())
 
     @property
     def sparsity_weights(self) -> list[float]:

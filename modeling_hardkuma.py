@@ -60,8 +60,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
         self._tokenizer: PreTrainedTokenizerBase | None = None
-        # What it was made of, and the encoder's lower layers, once asked for; in a tuple, so that no module counts twice.
-        self._lower: tuple[Any, PreTrainedModel | None] | None = None
+        # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
+        self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
         self._freeze()
         self.post_init()
 
@@ -407,10 +407,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
             return None
         depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
         # A copy shares the modules and the attention function of its time.
-        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation, depth)
-        if self._lower is None or self._lower[0] != made_of:
-            self._lower = (made_of, lower_layers(self.encoder, depth))
-        return self._lower[1]
+        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
+        if depth not in self._lower or self._lower[depth][0] != made_of:
+            self._lower[depth] = (made_of, lower_layers(self.encoder, depth))
+        return self._lower[depth][1]
 
     def _probabilities(
         self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]

@@ -61,16 +61,21 @@ def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
         return dict(model(**inputs).items())
 
 
-@pytest.mark.parametrize("view", ["hidden", "reencode"])
+@pytest.mark.parametrize("kind", ["hidden", "reencode", "two"])
 def test_fresh_process_without_the_package_is_bit_identical(
-    view: str, make_model: Callable, run_fresh: Callable, tmp_path: Path
+    kind: str, make_model: Callable, make_two: Callable, run_fresh: Callable, tmp_path: Path
 ) -> None:
-    model = make_model(view=view, selector_inputs=["state", "input", "attention"], num_selectors=2)
+    if kind == "two":
+        model = make_two()
+    else:
+        model = make_model(view=kind, selector_inputs=["state", "input", "attention"], num_selectors=2)
     model.save_pretrained(tmp_path / "model")
     got, expected = run_fresh(tmp_path / "model", SENTENCES), outputs(model, SENTENCES)
     for name in FIELDS:
         assert torch.equal(got[name], expected[name]), name
     assert got["logits"].shape == (*got["ids"].shape, 2)
+    of_classifier = 1 if kind == "two" else 0  # the entities, or the first
+    assert torch.allclose(got["logits"].softmax(-1)[..., 1], expected["gate_probs"][:, of_classifier], atol=1e-5)
 
 
 def test_fresh_process_with_minilm(minilm: HardKumaModel, run_fresh: Callable, tmp_path: Path) -> None:
@@ -235,6 +240,58 @@ def test_gate_head_alone_finds_its_encoder(minilm: HardKumaModel, tmp_path: Path
     assert torch.equal(
         outputs(HardKumaModel.from_pretrained(tmp_path / "full").eval(), texts)["gates"], outputs(model, texts)["gates"]
     )
+
+
+def test_two_selectors_round_trip(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    with torch.no_grad():
+        model.gate_head.selectors[0].center.normal_()
+        model.gate_head.selectors[0].spread.uniform_(0.5, 2.0)
+    model.save_pretrained(tmp_path / "model")
+    again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    assert again.config.to_dict() == model.config.to_dict() | {"transformers_version": again.config.transformers_version}
+    assert again.gate_head.token_kinds.dtype == torch.uint8 and again.gate_head.token_kinds.any()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    for name in FIELDS:
+        assert torch.equal(outputs(again, SENTENCES)[name], outputs(model, SENTENCES)[name]), name
+    for selector in ("meaning", "entities"):
+        assert again.gate_records(SENTENCES, selector=selector) == model.gate_records(SENTENCES, selector=selector)
+
+
+def test_gate_head_of_two_selectors(tmp_path: Path) -> None:
+    sizes = {"selector_hidden_size": {"meaning": 128, "entities": 128}}
+    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", **{**TWO_SELECTORS, **sizes}).eval()
+    with torch.no_grad():
+        model.gate_head.surface_log_odds.normal_()
+        model.gate_head.selectors[0].center.normal_()
+    model.save_gate_head(tmp_path / "head")
+    size = sum(path.stat().st_size for path in (tmp_path / "head").iterdir())
+    # W1 over two layers, the anchor and six measures; W1 over one layer and its norm; the vocabulary's kinds.
+    weights = 4 * 128 * (3 * 384 + 6) + 4 * 128 * (384 + 1) + 30522
+    assert weights < size < weights + 30_000, f"{size} bytes"
+    again = HardKumaModel.from_pretrained(tmp_path / "head")
+    assert torch.equal(again.gate_head.token_kinds, model.gate_head.token_kinds) and model.gate_head.token_kinds.any()
+    texts = ["Marie Curie moved to Paris in 1891.", "ok"]
+    for name in FIELDS:
+        assert torch.equal(outputs(again, texts)[name], outputs(model, texts)[name]), name
+    for selector in ("meaning", "entities"):
+        assert again.gate_records(texts, selector=selector) == model.gate_records(texts, selector=selector)
+
+
+def test_missing_buffers_are_made_as_in_a_new_model(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    model.save_pretrained(tmp_path / "model")
+    absent = ["gate_head.selectors.0.center", "gate_head.selectors.0.spread", "gate_head.token_kinds"]
+    file = tmp_path / "model" / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if name not in absent}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="lack 3 tensors of this model"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+    again, info = HardKumaModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert sorted(info["missing_keys"]) == absent
+    head = again.gate_head
+    assert not head.selectors[0].center.any() and bool((head.selectors[0].spread == 1).all()) and not head.token_kinds.any()
 
 
 def test_gate_head_is_refused_on_other_weights(minilm: HardKumaModel, tmp_path: Path) -> None:
