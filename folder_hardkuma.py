@@ -134,11 +134,12 @@ def _find(name: str, source: str | None, beside_code: bool = True) -> Path | Non
 def write_sentence_transformers(folder: Path) -> None:
     """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding.
 
-    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection: "kwargs" names the
+    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection,
+    `encode(texts, selector="entities")` that of another selector: "kwargs" names the
     arguments of `encode` that sentence-transformers hands on to `HardKumaModel.sentence_features`.
     """
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    module["kwargs"] = ["embedding", "rate"]
+    module["kwargs"] = ["embedding", "rate", "selector"]
     settings = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "sentence_features", "method_output_name": "embedding"}},

@@ -14,15 +14,15 @@ from scipy import integrate
 from hardkuma.gates_hardkuma import (
     Kumaraswamy,
     Selector,
-    select_best_word,
-    select_words,
     StretchedKumaraswamy,
     count_at_rate,
     expected_changes,
     expected_selected,
     make_gate,
     sample_gate,
+    select_best_word,
     select_rate,
+    select_words,
 )
 
 SHAPES = [0.05, 0.3, 1.0, 2.5, 10.0, 100.0]
@@ -382,7 +382,7 @@ def test_rates_count_words(rate: float) -> None:
     for row in range(6):
         words = words_of(content[row].tolist(), continues[row].tolist())
         for k in range(2):
-            ranked = sorted(words, key=lambda word: -float(probs[row, k, word[0]]))  # noqa: B023 - used at once
+            ranked = sorted(words, key=lambda word: -float(probs[row, k, word[0]]))
             for result, count in ((found, count_at_rate(len(words), rate)), (best, min(1, len(words)))):
                 expected = sorted(i for word in ranked[:count] for i in word)
                 assert result[row, k].nonzero().flatten().tolist() == expected

@@ -842,7 +842,7 @@ def test_a_rate_of_words(rate: float, make_two: Callable, tokenize: Callable) ->
     for row in range(len(SENTENCES)):
         words = words_of(row, content, continues)
         for k in range(2):
-            ranked = sorted(words, key=lambda word: -float(out.gate_probs[row, k, word[0]]))  # noqa: B023 - used at once
+            ranked = sorted(words, key=lambda word: -float(out.gate_probs[row, k, word[0]]))
             expected = sorted(i for word in ranked[: count_at_rate(len(words), rate)] for i in word)
             assert out.gates[row, k].nonzero().flatten().tolist() == expected
 

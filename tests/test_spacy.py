@@ -9,7 +9,7 @@ import pytest
 
 spacy = pytest.importorskip("spacy", reason="pip install hardkuma[spacy]")
 
-from hardkuma import HardKumaModel, gate_records  # noqa: E402 - the skip comes first
+from hardkuma import HardKumaModel, gate_records, score_texts  # noqa: E402 - the skip comes first
 from hardkuma.spacy_component import HardKumaComponent  # noqa: E402
 from tests.conftest import SENTENCES  # noqa: E402
 
@@ -129,3 +129,24 @@ def test_an_extension_of_somebody_else(folder: Path) -> None:
             nlp("marie moved")
     finally:
         spacy.tokens.Token.set_extension("gate", default=kept[0], force=True)
+
+
+def test_documents_without_spans_say_why(folder: Path) -> None:
+    nlp = pipeline_with(folder, threshold=1.0)
+    docs = list(nlp.pipe(["…", "", "paris"]))
+    assert [list(doc.spans["hardkuma"]) for doc in docs] == [[], [], []]
+    assert [doc._.gate_reason for doc in docs] == [
+        "the text has no word",
+        "the text has no word",
+        "no word is more probable than 1",
+    ]
+    assert pipeline_with(folder, rate=0.5)("paris")._.gate_reason is None
+
+
+def test_a_selector_by_its_name(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    model.save_pretrained(tmp_path / "two")
+    for options, name in (({}, "meaning"), ({"selector": "entities"}, "entities")):
+        doc = pipeline_with(tmp_path / "two", **options)("marie curie moved to paris")
+        expected = score_texts(model, [doc.text], selector=name)[0].probabilities
+        assert [token._.gate for token in doc] == pytest.approx(expected, abs=1e-5)

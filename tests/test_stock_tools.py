@@ -299,7 +299,7 @@ def test_traced(config: dict, make_model: Callable, tokenize: Callable) -> None:
     inputs = tokenize(model, SENTENCES)
     names = ("input_ids", "attention_mask")
 
-    def call(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         out = model(input_ids, attention_mask)
         return out.gates, out.gate_probs, out.rationale_embedding
 
