@@ -170,7 +170,7 @@ class Tally:
     """How many texts have no word, and whether anything was selected at all: what people should be told at the end.
 
     >>> tally = Tally()
-    >>> tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
+    >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
     >>> tally.notes("entities", ["meaning", "entities"])
     ['1 of 1 texts has no word, so there is nothing to select in it.']
     """

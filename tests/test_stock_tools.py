@@ -299,10 +299,16 @@ def test_traced(config: dict, make_model: Callable, tokenize: Callable) -> None:
     inputs = tokenize(model, SENTENCES)
     names = ("input_ids", "attention_mask")
 
-    def call(input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        out = model(input_ids, attention_mask)
-        return out.gates, out.gate_probs, out.rationale_embedding
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
 
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+            out = self.model(input_ids, attention_mask)
+            return out.gates, out.gate_probs, out.rationale_embedding
+
+    call = Plain().eval()
     with torch.no_grad():
         traced = torch.jit.trace(call, tuple(inputs[name] for name in names), check_trace=False)
         for texts in (SENTENCES, SENTENCES[:3]):
