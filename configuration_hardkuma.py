@@ -408,9 +408,8 @@ class HardKumaConfig(PreTrainedConfig):
         >>> HardKumaConfig(selector_layer=[0.0, 0.5, 1.0]).inner_layers
         [0.0, 0.5]
         """
-        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k) if not is_last(layer)]
-        # By name: 0 and 0.0 are one key.
-        return list({state_name(layer): layer for layer in layers}.values())
+        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k)]
+        return list(dict.fromkeys(layer for layer in layers if not is_last(layer)))
 
     @property
     def sparsity_weights(self) -> list[float]:
@@ -430,10 +429,10 @@ def is_last(layer: int | float) -> bool:
 def state_name(layer: int | float) -> str:
     """The feature that holds the states of a layer, as the config says it.
 
-    >>> state_name(-1), state_name(1.0), state_name(0.5)
-    ('state', 'state', 'state 0.5')
+    >>> state_name(-1), state_name(1.0), state_name(0.5), state_name(0.0)
+    ('state', 'state', 'state 0.5', 'state 0')
     """
-    return "state" if is_last(layer) else f"state {layer}"
+    return "state" if is_last(layer) else f"state {layer or 0}"  # 0 and 0.0 are one layer, and equal as keys
 
 
 def norm_name(layer: int | float) -> str:

@@ -78,7 +78,7 @@ def read_features(
     else:
         features["input"] = batch.inputs_embeds
     if config.reads("norm", chosen):
-        for layer in [config.layers_of(k)[-1] for k in chosen if config.reads("norm", [k])]:
+        for layer in {config.layers_of(k)[-1] for k in chosen if config.reads("norm", [k])}:
             states = features[state_name(layer)]
             features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
     if config.reads("shape", chosen):
