@@ -464,6 +464,14 @@ def test_card_of_a_model_saved_again_keeps_what_is_true_of_the_weights(minilm: H
     assert "Nothing was recorded" in (tmp_path / "three" / "README.md").read_text()
 
 
+def test_card_names_the_selectors(make_two: Callable, make_model: Callable, tmp_path: Path) -> None:
+    make_two().save_pretrained(tmp_path / "two")
+    card = (tmp_path / "two" / "README.md").read_text()
+    assert "Its selectors are `meaning`, `entities`." in card and 'selector="meaning"' in card
+    make_model().save_pretrained(tmp_path / "one")
+    assert "selectors" not in (tmp_path / "one" / "README.md").read_text().split("## Settings")[0]
+
+
 def test_card_of_an_encoder_without_a_name(make_model: Callable, tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path / "model")
     card = ModelCard.load(tmp_path / "model" / "README.md")
