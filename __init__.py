@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .pairs_hardkuma import explain_pair as explain_pair
     from .pipeline_hardkuma import GateClassificationPipeline as GateClassificationPipeline
     from .pipeline_hardkuma import TokenGatesPipeline as TokenGatesPipeline
+    from .surface_hardkuma import continues_batch as continues_batch
     from .surface_hardkuma import surface_batch as surface_batch
     from .surface_hardkuma import surface_ids as surface_ids
     from .words_hardkuma import ScoredText as ScoredText
@@ -36,6 +37,7 @@ _EXPORTS = {
     "ScoredText": "words_hardkuma",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
+    "continues_batch": "surface_hardkuma",
     "explain_pair": "pairs_hardkuma",
     "gate_records": "words_hardkuma",
     "load_released": "common.models",

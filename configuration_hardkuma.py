@@ -438,10 +438,10 @@ def is_last(layer: int | float) -> bool:
 def state_name(layer: int | float) -> str:
     """The feature that holds the states of a layer, as the config says it.
 
-    >>> state_name(-1), state_name(1.0), state_name(0.5)
-    ('state', 'state', 'state 0.5')
+    >>> state_name(-1), state_name(1.0), state_name(0.5), state_name(0.0)
+    ('state', 'state', 'state 0.5', 'state 0')
     """
-    return "state" if is_last(layer) else f"state {layer}"
+    return "state" if is_last(layer) else f"state {layer or 0}"  # 0 and 0.0 are one layer, and equal as keys
 
 
 def norm_name(layer: int | float) -> str:

@@ -134,11 +134,12 @@ def _find(name: str, source: str | None, beside_code: bool = True) -> Path | Non
 def write_sentence_transformers(folder: Path) -> None:
     """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding.
 
-    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection: "kwargs" names the
+    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection,
+    `encode(texts, selector="entities")` that of another selector: "kwargs" names the
     arguments of `encode` that sentence-transformers hands on to `HardKumaModel.sentence_features`.
     """
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    module["kwargs"] = ["embedding", "rate"]
+    module["kwargs"] = ["embedding", "rate", "selector"]
     settings = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "sentence_features", "method_output_name": "embedding"}},
@@ -202,6 +203,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         "base_model": f"base_model: {encoder}\n" if encoder else "",
         "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
         "view": config.view,
+        "selectors": _about_selectors(config),
         "settings": _settings_table(config),
         "plots": "",
         "training": "Nothing was recorded about how these gates were trained. Gates that nobody trained are random.",
@@ -219,6 +221,18 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         return fields[match.group(1)]
 
     return re.sub(r"\{\{ (\w+) \}\}", fill, template)
+
+
+def _about_selectors(config: HardKumaConfig) -> str:
+    """How to ask for one of several selectors; nothing where there is one."""
+    if config.num_selectors == 1:
+        return ""
+    names = ", ".join(f"`{name}`" for name in config.names)
+    return (
+        f'\nIts selectors are {names}. `model(**inputs, selector="{config.names[0]}")` gives one, and so do `encode`, the\n'
+        "pipelines and the token classifier with `selector=`; without a name the model gives all, side by side, the token\n"
+        "classifier `entities` (or the first) and all others `meaning` (or the first).\n"
+    )
 
 
 def _settings_table(config: HardKumaConfig) -> str:

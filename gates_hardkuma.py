@@ -354,9 +354,28 @@ def select_words(probs: Tensor, content: Tensor, continues: Tensor, rate: float)
     >>> select_words(probs, content, torch.tensor([[False, True, False, False]]), 0.3)
     tensor([[[1., 1., 0., 0.]]])
     """
-    firsts = (content & ~continues)[:, None]
-    chosen = select_rate(probs, firsts, rate)
-    return (chosen @ same_word(continues).to(chosen.dtype)) * content[:, None]
+    chosen = select_rate(probs, (content & ~continues)[:, None], rate)
+    return _whole_words(chosen, content, continues)
+
+
+def select_best_word(probs: Tensor, content: Tensor, continues: Tensor) -> Tensor:
+    """1 on all tokens of the most probable word of each row, the first of equals; arguments as of `select_words`.
+
+    Without sorting, which an exporter does not take.
+
+    >>> probs, content = torch.tensor([[[0.3, 0.3, 0.9, 0.9]]]), torch.ones(1, 4, dtype=torch.bool)
+    >>> select_best_word(probs, content, torch.tensor([[False, True, False, True]]))
+    tensor([[[0., 0., 1., 1.]]])
+    """
+    firsts = (content & ~continues)[:, None].expand_as(probs)
+    values = probs.masked_fill(~firsts, -1.0)
+    best = (values == values.amax(-1, keepdim=True)) & firsts
+    return _whole_words((best & (best.long().cumsum(-1) == 1)).to(probs.dtype), content, continues)
+
+
+def _whole_words(firsts: Tensor, content: Tensor, continues: Tensor) -> Tensor:
+    """From 1 on the first tokens of words to 1 on all their tokens: (batch, K, length)."""
+    return (firsts @ same_word(continues).to(firsts.dtype)) * content[:, None]
 
 
 def expected_selected(probs: Tensor, content: Tensor) -> Tensor:
@@ -481,7 +500,7 @@ class GateHead(nn.Module):
         input_center: (input_size,) what the `input` view subtracts from input embeddings.
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
-        token_kinds: (vocabulary,) which tokens go on with a word, where a selector's gates belong to words.
+        token_kinds: (vocabulary,) which tokens go on with a word, where a selector needs words.
     """
 
     input_center: Tensor
@@ -517,12 +536,17 @@ class GateHead(nn.Module):
         self.register_buffer("input_center", torch.zeros(input_size))
         self.register_buffer("rate_multiplier", torch.zeros(config.num_selectors))
         self.register_buffer("surface_log_odds", torch.zeros(config.num_selectors, NUM_SURFACE_CLASSES))
-        if any(self.by_word(k) for k in range(config.num_selectors)):
+        if self.needs_words():
             self.register_buffer("token_kinds", torch.zeros(config.vocab_size, dtype=torch.uint8))
 
     def by_word(self, selector: int) -> bool:
         """Whether all tokens of a word share one gate."""
         return self.config.of_selector("selector_unit", selector) != "token"
+
+    def needs_words(self, selector: int | None = None) -> bool:
+        """Whether it makes a difference to this selector (to any by default) which tokens make up a word."""
+        chosen = range(len(self.selectors)) if selector is None else [selector]
+        return any(self.by_word(k) or self.config.reads("removal", [k]) for k in chosen)
 
     def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
         """What one selector reads of each token: (batch, length, all sizes)."""

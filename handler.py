@@ -111,6 +111,10 @@ def _read(name: str, value: Any, kind: type) -> Any:
         if not isinstance(value, bool):
             raise RequestError(422, f"parameter {name!r} must be true or false, got {value!r}.")
         return value
+    if kind is str:
+        if not isinstance(value, str):
+            raise RequestError(422, f"parameter {name!r} must be a text, got {value!r:.60}.")
+        return value
     try:
         # Numbers with a point in a query string arrive as text.
         number = float(value) if not isinstance(value, bool) else math.nan

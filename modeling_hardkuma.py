@@ -25,7 +25,16 @@ from transformers.utils import logging
 from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
-from .gates_hardkuma import GateHead, Kumaraswamy, make_gate, mean_over_words, sample_gate, select_rate, select_words
+from .gates_hardkuma import (
+    GateHead,
+    Kumaraswamy,
+    make_gate,
+    mean_over_words,
+    sample_gate,
+    select_best_word,
+    select_rate,
+    select_words,
+)
 from .inputs_hardkuma import TokenBatch, content_mask, continuing_tokens, prepare, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
@@ -38,7 +47,6 @@ from .words_hardkuma import Record, gate_records
 logger = logging.get_logger(__name__)
 
 EMBEDDINGS = ("rationale", "complement", "anchor")
-SMALLEST_RATE = 1e-9  # selects one word of any sentence
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -61,8 +69,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
         self._tokenizer: PreTrainedTokenizerBase | None = None
-        # What it was made of, and the encoder's lower layers, once asked for; in a tuple, so that no module counts twice.
-        self._lower: tuple[Any, PreTrainedModel | None] | None = None
+        # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
+        self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
         self._freeze()
         self.post_init()
 
@@ -112,7 +120,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
             continues: (batch, length) true where a token goes on with the word of the token before; by default what the
-                vocabulary says. Only selectors whose gates belong to words look at it.
+                vocabulary says. Only selectors whose gates belong to words, or that read "removal", look at it.
             selector: the name of one selector: the output is then its alone, without a selector axis.
             rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
                 own threshold; in (0, 1], in eval mode only. Counted in words where gates belong to words.
@@ -435,10 +443,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
             return None
         depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
         # A copy shares the modules and the attention function of its time.
-        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation, depth)
-        if self._lower is None or self._lower[0] != made_of:
-            self._lower = (made_of, lower_layers(self.encoder, depth))
-        return self._lower[1]
+        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
+        if depth not in self._lower or self._lower[depth][0] != made_of:
+            self._lower[depth] = (made_of, lower_layers(self.encoder, depth))
+        return self._lower[depth][1]
 
     def _probabilities(
         self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
@@ -478,8 +486,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
             if rate is None:
                 passed = (row > self.config.decision_threshold).float()
                 if unit == "word":
-                    first = select_words(row, batch.content, batch.continues, SMALLEST_RATE)
-                    passed = torch.where(passed.any(-1, keepdim=True), passed, first)
+                    best = select_best_word(row, batch.content, batch.continues)
+                    passed = torch.where(passed.sum(-1, keepdim=True) > 0, passed, best)
                 rows.append(passed)
             elif unit == "token":
                 rows.append(select_rate(row, batch.content[:, None], rate))

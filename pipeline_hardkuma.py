@@ -169,10 +169,11 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     - `ENTITY` is what exceeds the model's own threshold (or `threshold=`), not 1/2; "score" is the label's probability.
     - `first`, `average` and `max` take the words of every other door (`find_words`, or those of `is_split_into_words`),
       each with the probability of its first token, the mean, or the largest as elsewhere: `max` selects what `token-gates`
-      does. What is outside of every word is `O`.
+      does with the same selector, if any word passes the threshold. What is outside of every word is `O`.
     - `none` and `simple` show tokens, punctuation too, each with its own gate.
 
-    Further options: `threshold`, `use_surface` and `selector`, as of `TokenGatesPipeline`.
+    Further options: `threshold`, `use_surface` and `selector`, as of `TokenGatesPipeline`, but of several selectors
+    "entities" is the default (or the first).
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()

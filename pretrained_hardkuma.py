@@ -34,7 +34,7 @@ from .folder_hardkuma import (
     write_sentence_transformers,
     write_tokenizer,
 )
-from .gates_hardkuma import GateHead
+from .gates_hardkuma import GateHead, Selector
 from .inputs_hardkuma import token_kinds
 
 logger = logging.get_logger(__name__)
@@ -68,6 +68,11 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             init.zeros_(module.input_center)
             init.zeros_(module.rate_multiplier)
             init.zeros_(module.surface_log_odds)
+            if hasattr(module, "token_kinds"):
+                init.zeros_(module.token_kinds)
+        elif isinstance(module, Selector) and module.num_measures:
+            init.zeros_(module.center)
+            init.ones_(module.spread)
 
     @classmethod
     def from_encoder(

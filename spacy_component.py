@@ -1,6 +1,7 @@
 """`nlp.add_pipe("hardkuma")`: gates as spans and token extensions of spaCy documents (`pip install hardkuma[spacy]`).
 
     doc.spans["hardkuma"]   the spans of selected words
+    doc._.gate_reason       why there are none, where there are none; else None
     token._.gate            selection probability of the token's word; 0.0 for punctuation and white space
     token._.rationale       whether the token belongs to a selected word
     span._.gate             the largest gate of a span's tokens, for any span
@@ -32,13 +33,15 @@ def _register_extensions() -> None:
             Token.set_extension(name, default=default)
         elif any(Token.get_extension(name)[1:]):  # a method, getter or setter of somebody else's
             raise ValueError(f"Token._.{name} is an extension with a getter or method already; remove it for hardkuma.")
+    if not Doc.has_extension("gate_reason"):
+        Doc.set_extension("gate_reason", default=None)
     if not Span.has_extension("gate"):
         Span.set_extension("gate", getter=lambda span: max((token._.gate for token in span), default=0.0))
 
 
 @Language.factory(
     "hardkuma",
-    assigns=["doc.spans", "token._.gate", "token._.rationale"],
+    assigns=["doc.spans", "doc._.gate_reason", "token._.gate", "token._.rationale"],
     default_config={
         "model": None,
         "rate": None,
@@ -110,6 +113,7 @@ class HardKumaComponent:
             for token in _expand(doc, word):
                 token._.gate = max(token._.gate, word["probability"])
                 token._.rationale = token._.rationale or word["selected"]
+        doc._.gate_reason = record.get("reason")
         spans = [_expand(doc, span) for span in record["spans"]]
         # Two spans inside of one token are one.
         doc.spans[self.spans_key] = list({(span.start, span.end): span for span in spans}.values())

@@ -317,6 +317,18 @@ def surface_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequen
     return index.ids(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1])
 
 
+def continues_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequence[int]]] | Tensor) -> Tensor:
+    """1 where a token goes on with the word of the token before it, else 0: (batch, length), long; arguments as of
+    `surface_batch`. What models whose gates belong to words take as `continues`.
+
+    >>> continues_batch(["Paris, France"], [[(0, 0), (0, 3), (3, 5), (5, 6), (7, 13), (0, 0)]])
+    tensor([[0, 0, 1, 0, 0, 0]])
+    """
+    offsets = torch.as_tensor(offset_mapping, dtype=torch.long).reshape(len(texts), -1, 2)
+    index = WordIndex([find_words(text) for text in texts], [len(text) for text in texts])
+    return index.continues(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1]).long()
+
+
 def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
     """`surface_batch` for one text.
 
@@ -327,13 +339,12 @@ def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
 
 
 def continuing_spans(text: str, offsets: Iterable[Span]) -> list[bool]:
-    """`WordIndex.continues` for one text and the words that `find_words` sees in it.
+    """`continues_batch` for one text.
 
     >>> continuing_spans("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
     [False, False, False, True, False, False]
     """
-    spans = torch.tensor(list(offsets), dtype=torch.long).reshape(1, -1, 2)
-    return WordIndex([find_words(text)], [len(text)]).continues(torch.tensor([0]), *spans.unbind(-1))[0].tolist()
+    return continues_batch([text], [list(offsets)])[0].bool().tolist()
 
 
 class SurfaceStatistics:

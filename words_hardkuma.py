@@ -381,16 +381,16 @@ def _token_probabilities(
 ) -> Tensor:
     """Selection probabilities of all tokens, (tokens,), on the CPU."""
     padding = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
-    by_word = model.gate_head.by_word(selector)
+    needs_words = model.gate_head.needs_words(selector)
     result = torch.zeros(len(windows.starts))
     for rows, tokens, inside in windows.batches(batch_size):
         inputs = {name: torch.where(inside, flat[tokens], padding[name]) for name, flat in windows.inputs.items()}
         inputs["attention_mask"] = inside.long()
-        if surface is not None or by_word:
+        if surface is not None or needs_words:
             starts, ends = (torch.where(inside, flat[tokens], 0) for flat in (windows.starts, windows.ends))
             if surface is not None:
                 inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
-            if by_word:
+            if needs_words:
                 inputs["continues"] = index.continues(windows.owners[rows], starts, ends)
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
         probs = model.gate_probabilities(**inputs, selector=model.config.names[selector]).float().cpu()

@@ -65,19 +65,24 @@ def run(arguments: argparse.Namespace) -> int:
                 yield text
 
     length = model.max_length
-    after = model.adapt_surface(token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True))
+    words = model.gate_head.needs_words()
+    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=words)
+    after = model.adapt_surface(batches)
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
         f"estimated on {count:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."
     )
     model.save_pretrained(arguments.output, card={"training": training})
     print(f"Saved {arguments.output}. Log-odds of the word shapes, from {count:,} texts:\n")
-    _print_table(SURFACE_CLASSES[1:], before[:, 1:].tolist(), after[:, 1:].tolist())
+    selectors = model.config.names if model.config.num_selectors > 1 else [""]
+    _print_table(SURFACE_CLASSES[1:], selectors, before[:, 1:].tolist(), after[:, 1:].tolist())
     return 0
 
 
-def _print_table(names: Sequence[str], before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> None:
+def _print_table(
+    names: Sequence[str], selectors: Sequence[str], before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
+) -> None:
     print(f"  {'shape':16}{'before':>8}{'now':>8}")
     for i, name in enumerate(names):
-        for old, new in zip(before, after, strict=True):  # a line for each selector
-            print(f"  {name:16}{old[i]:8.2f}{new[i]:8.2f}")
+        for selector, old, new in zip(selectors, before, after, strict=True):  # a line for each
+            print(f"  {name:16}{old[i]:8.2f}{new[i]:8.2f}  {selector}".rstrip())

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
-    add_selector_argument(parser, default="entities")
+    add_selector_argument(parser, default="entities, or the first")
     parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")

@@ -37,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add_quiet_argument(command)
         if kind == "native":
-            add_selector_argument(command, default="entities")
+            add_selector_argument(command, default="entities, or the first")
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
+            add_selector_argument(command, default="all, side by side")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
 
 
@@ -85,7 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
     from ..exporting.onnx_files import export_onnx
 
     report = export_onnx(
-        model, arguments.output, texts, rationale=arguments.rationale, int8=not arguments.no_int8, source=source
+        model,
+        arguments.output,
+        texts,
+        rationale=arguments.rationale,
+        int8=not arguments.no_int8,
+        selector=arguments.selector,
+        source=source,
     )
     print(f"{arguments.output}: model.onnx differs from the model by at most {report['fp32']['largest_difference']:.1e}")
     if "int8" in report:

@@ -42,9 +42,9 @@ examples:
                                                             several processes share one file
 
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
-"spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Every row of
-a file gives one record, in order, empty ones too. Files are never loaded whole. Finished parts wait in OUTPUT.parts until
-all are done.
+"spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
+is selected, "reason" says why. Every row of a file gives one record, in order, empty ones too. Files are never loaded
+whole. Finished parts wait in OUTPUT.parts until all are done.
 """
 
 CHUNK_TEXTS = 4096  # texts of a part: enough to sort by length, few enough to lose little when interrupted
@@ -166,6 +166,53 @@ def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Names
     )
 
 
+class Tally:
+    """How many texts have no word, and whether anything was selected at all: what people should be told at the end.
+
+    >>> tally = Tally()
+    >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
+    >>> tally.notes("entities", ["meaning", "entities"])
+    ['1 of 1 texts has no word, so there is nothing to select in it.']
+    """
+
+    def __init__(self) -> None:
+        self.texts = self.wordless = self.selected = 0
+        self.reason = ""  # of a text with words, none of which is selected
+
+    def add(self, records: Sequence[Record]) -> list[Record]:
+        """Count these records, and hand them on."""
+        for record in records:
+            self.texts += 1
+            self.wordless += not record["words"]
+            self.selected += bool(record["spans"])
+            if record["words"] and not record["spans"]:
+                self.reason = record["reason"]
+        return list(records)
+
+    def notes(self, selector: str, names: Sequence[str]) -> list[str]:
+        """Sentences for standard error; mostly none.
+
+        Args:
+            selector: the one whose gates these are.
+            names: of all selectors of the model.
+        """
+        notes = []
+        if self.wordless:
+            verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")
+            notes.append(f"{self.wordless} of {self.texts} texts {verb} no word, so there is nothing to select in {them}.")
+        if not self.selected and self.reason:
+            other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
+            joint = ", a" if other else " or a"
+            notes.append(f"nothing was selected: {self.reason}. Try --rate 0.2{joint} lower --threshold{other}.")
+        return notes
+
+
+def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
+    names = model.config.names
+    for note in tally.notes(names[model.config.find_selector(arguments.selector)], names):
+        print(f"hardkuma gates: {note}", file=sys.stderr)
+
+
 # ---- to a terminal or pipe ----------------------------------------------------------------------------------------------
 
 
@@ -182,11 +229,15 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     texts = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
     model.config.find_selector(arguments.selector)
+    tally = Tally()
     out.write(writer.head.decode())
     for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
-        out.write(writer.part([make_safe(record) for record in _score(model, chunk, arguments)]).decode())
+        records = tally.add(_score(model, chunk, arguments))
+        out.write(writer.part([make_safe(record) for record in records]).decode())
         out.flush()
     out.write(writer.foot.decode())
+    out.flush()
+    _tell(tally, model, arguments)
 
 
 # ---- to a file ----------------------------------------------------------------------------------------------------------
@@ -208,18 +259,21 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     done = parts.finished()
     group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
     count = missing = 0
+    tally = Tally()
     with _progress_bar(arguments, group.rank == 0) as bar:
         for number, chunk in enumerate(chunks(texts, arguments.part_size, CHUNK_CHARACTERS)):
             count += 1
             if number not in done:
                 if missing % group.size == group.rank:
-                    parts.add(number, writer.part(_score(model, chunk, arguments)))
+                    parts.add(number, writer.part(tally.add(_score(model, chunk, arguments))))
                 missing += 1
             bar.update(len(chunk))
     group.wait()
     if group.rank == 0:
         parts.close(count, writer.join)
     group.wait()
+    if group.size == 1 and missing == count:  # else this process has not seen every text
+        _tell(tally, model, arguments)
 
 
 def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:

@@ -49,7 +49,7 @@ def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def add_selector_argument(parser: argparse._ActionsContainer, default: str = "meaning") -> None:
+def add_selector_argument(parser: argparse._ActionsContainer, default: str = "meaning, or the first") -> None:
     """`--selector`, for models with several.
 
     >>> parser = argparse.ArgumentParser()
@@ -58,5 +58,5 @@ def add_selector_argument(parser: argparse._ActionsContainer, default: str = "me
     'entities'
     """
     parser.add_argument(
-        "--selector", metavar="NAME", help=f"which selector, where a model has several (default: {default}, or the first)"
+        "--selector", metavar="NAME", help=f"which selector, where a model has several (default: {default})"
     )

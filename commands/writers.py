@@ -67,7 +67,8 @@ class SequentialFormat:
     def _text(self, record: Record) -> str:
         line = paint(record, self.colour)
         if self.numbers:
-            line += "\n  " + "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
+            numbers = "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
+            line += "\n  " + (numbers or f"({record.get('reason', 'no word')})")
         return line
 
 
@@ -87,6 +88,7 @@ class ParquetFormat:
                 ("spans", arrow.list_(span)),
                 ("rate", arrow.float64()),
                 ("windows", arrow.int32()),
+                ("reason", arrow.string()),
             ]
         )
 

@@ -8,19 +8,25 @@ from itertools import islice
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..surface_hardkuma import surface_batch
+from ..surface_hardkuma import continues_batch, surface_batch
 
 CHUNK = 2048  # texts tokenised and sorted by length at a time
 
 
 def token_batches(
-    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int, batch_size: int = 32, shapes: bool = False
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[str],
+    max_length: int,
+    batch_size: int = 32,
+    shapes: bool = False,
+    words: bool = False,
 ) -> Iterator[dict[str, Tensor]]:
     """Right-padded batches, (batch, length) each; a text longer than `max_length` tokens comes as several rows.
 
     Args:
         texts: read once, a chunk at a time, so that memory stays flat.
         shapes: add `surface_ids`.
+        words: add `continues`.
 
     >>> from hardkuma import load_released
     >>> [batch] = token_batches(load_released()[1], ["Rain.", "Marie Curie moved to Paris."], 256, shapes=True)
@@ -29,11 +35,11 @@ def token_batches(
     """
     remaining = iter(texts)
     while chunk := list(islice(remaining, CHUNK)):
-        yield from _batches_of(tokenizer, chunk, max_length, batch_size, shapes)
+        yield from _batches_of(tokenizer, chunk, max_length, batch_size, shapes, words)
 
 
 def _batches_of(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int, batch_size: int, shapes: bool
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int, batch_size: int, shapes: bool, words: bool
 ) -> Iterator[dict[str, Tensor]]:
     encoded = tokenizer(
         texts,
@@ -54,8 +60,10 @@ def _batches_of(
                 return_tensors="pt",
             )
         )
+        width = batch["input_ids"].shape[1]
+        padded = [list(offsets[i]) + [(0, 0)] * (width - len(offsets[i])) for i in rows]
         if shapes:
-            width = batch["input_ids"].shape[1]
-            padded = [list(offsets[i]) + [(0, 0)] * (width - len(offsets[i])) for i in rows]
             batch["surface_ids"] = surface_batch([texts[owners[i]] for i in rows], padded)
+        if words:
+            batch["continues"] = continues_batch([texts[owners[i]] for i in rows], padded)
         yield batch

@@ -44,7 +44,8 @@ def build_app(model: HardKumaModel | None = None, selector: str | None = None) -
 
     Args:
         model: in eval mode, with its tokenizer; the released gates by default.
-        selector: the name of a selector; "meaning" by default, or the first.
+        selector: the name of the selector to start with; "meaning" by default, or the first. Of a model with several
+            the page has a choice.
 
     >>> build_app().title
     'HardKuma'
@@ -52,12 +53,14 @@ def build_app(model: HardKumaModel | None = None, selector: str | None = None) -
     demo = Demo(load_released()[0] if model is None else model, selector)
     with gr.Blocks(title="HardKuma", analytics_enabled=False) as app:
         gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
+        several = len(demo.names) > 1
+        chosen = gr.Radio(demo.names, value=demo.selector, label="Selector", elem_id="selector", visible=several)
         with gr.Tab("One text"):
-            _add_one_text(demo)
+            _add_one_text(demo, chosen)
         with gr.Tab("Two texts"):
-            _add_two_texts(demo)
+            _add_two_texts(demo, chosen)
         with gr.Tab("Methods"):
-            _add_methods(demo)
+            _add_methods(demo, chosen)
     return app
 
 
@@ -88,7 +91,7 @@ def _text_box(label: str, limit: int, value: str) -> gr.Textbox:
     return gr.Textbox(value, label=label, info=info, lines=4, max_lines=12, max_length=2 * limit, buttons=[], min_width=280)
 
 
-def _add_one_text(demo: Demo) -> None:
+def _add_one_text(demo: Demo, selector: gr.Radio) -> None:
     first = demo.score(EXAMPLES[0])
     shown, numbers = show_record(first, START_PERCENT)
     state = gr.State(first)
@@ -102,9 +105,9 @@ def _add_one_text(demo: Demo) -> None:
     with gr.Accordion("Every word's probability", open=False):
         table = gr.HTML(numbers, elem_id="numbers")
 
-    def encode(text: str, percent: float) -> tuple[ScoredText | None, str, str]:
+    def encode(text: str, percent: float, name: str) -> tuple[ScoredText | None, str, str]:
         try:
-            scored = demo.score(text)
+            scored = demo.score(text, name)
         except ValueError as error:
             return None, show_problem(str(error)), ""
         return scored, *show_record(scored, percent)
@@ -113,7 +116,7 @@ def _add_one_text(demo: Demo) -> None:
         return (gr.skip(), gr.skip()) if scored is None else show_record(scored, percent)
 
     # Not `input`, which pasting by mouse does not fire.
-    text.change(encode, [text, rate], [state, output, table], **LIVE)
+    gr.on([text.change, selector.change], encode, [text, rate, selector], [state, output, table], **LIVE)
     rate.change(reselect, [state, rate], [output, table], **LIVE)
     _connect_downloads(state, rate, {save_json: "json", save_html: "html"})
     gr.Examples([[example] for example in EXAMPLES], [text])
@@ -127,7 +130,7 @@ def _connect_downloads(state: gr.State, rate: gr.Slider, buttons: dict[gr.Button
         made.then(None, file, None, js=SAVE_FILE)
 
 
-def _add_two_texts(demo: Demo) -> None:
+def _add_two_texts(demo: Demo, selector: gr.Radio) -> None:
     with gr.Row():
         a = _text_box("First text", MAX_CHARACTERS_COMPARED, PAIRS[0][0])
         b = _text_box("Second text", MAX_CHARACTERS_COMPARED, PAIRS[0][1])
@@ -136,38 +139,44 @@ def _add_two_texts(demo: Demo) -> None:
     output = gr.HTML(elem_id="pair")
     gr.HTML(legend("without it the similarity falls a little", "much", "carries the similarity"))
 
-    def explain(a: str, b: str, percent: float) -> str:
+    def explain(a: str, b: str, percent: float, name: str) -> str:
         try:
-            return render_pair(demo.pair(a, b, percent))
+            return render_pair(demo.pair(a, b, percent, name))
         except ValueError as error:
             return show_problem(str(error))
 
-    def explain_again(shown: str | None, a: str, b: str, percent: float) -> Update:
-        return explain(a, b, percent) if shown else gr.skip()
+    def explain_again(shown: str | None, a: str, b: str, percent: float, name: str) -> Update:
+        return explain(a, b, percent, name) if shown else gr.skip()
 
-    gr.on([button.click, a.submit, b.submit], explain, [a, b, rate], output, api_visibility="private")
+    gr.on([button.click, a.submit, b.submit], explain, [a, b, rate, selector], output, api_visibility="private")
     # Other words are removed to check another rate, so this does encode; nothing happens before the first answer.
-    rate.change(explain_again, [output, a, b, rate], output, **LIVE)
+    gr.on([rate.change, selector.change], explain_again, [output, a, b, rate, selector], output, **LIVE)
     # With labels they are buttons, which the keyboard reaches; rows of a table are not.
     gr.Examples([list(pair) for pair in PAIRS], [a, b], example_labels=[" / ".join(pair) for pair in PAIRS])
 
 
-def _add_methods(demo: Demo) -> None:
+def _add_methods(demo: Demo, selector: gr.Radio) -> None:
     state = gr.State(None)
     text = _text_box("Text", MAX_CHARACTERS_COMPARED, EXAMPLES[1])
     rate = _rate_slider()
     button = gr.Button("Compare", variant="primary")
     output = gr.HTML(elem_id="comparison")
 
-    def compare(text: str, percent: float) -> tuple[list[MethodScores] | None, str]:
+    def compare(text: str, percent: float, name: str) -> tuple[list[MethodScores] | None, str]:
         try:
-            results = demo.compare(text)
+            results = demo.compare(text, name)
         except ValueError as error:
             return None, show_problem(str(error))
         return results, show_comparison(results, percent)
 
+    def compare_again(
+        results: list[MethodScores] | None, text: str, percent: float, name: str
+    ) -> tuple[list[MethodScores] | Update | None, Update]:
+        return (gr.skip(), gr.skip()) if results is None else compare(text, percent, name)
+
     def reselect(results: list[MethodScores] | None, percent: float) -> Update:
         return gr.skip() if results is None else show_comparison(results, percent)
 
-    gr.on([button.click, text.submit], compare, [text, rate], [state, output], api_visibility="private")
+    gr.on([button.click, text.submit], compare, [text, rate, selector], [state, output], api_visibility="private")
+    selector.change(compare_again, [state, text, rate, selector], [state, output], **LIVE)
     rate.change(reselect, [state, rate], output, **LIVE)

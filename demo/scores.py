@@ -54,24 +54,26 @@ class Demo:
     """
 
     def __init__(self, model: HardKumaModel, selector: str | None = None) -> None:
-        model.config.find_selector(selector)  # an unknown one is an error before anything is shown
-        self.model, self.selector = model, selector
+        # An unknown selector is an error before anything is shown.
+        self.names, number = model.config.names, model.config.find_selector(selector)
+        self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
 
-    def score(self, text: str) -> ScoredText:
-        """One encoding of one text."""
-        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=self.selector)[0]
+    def score(self, text: str, selector: str | None = None) -> ScoredText:
+        """One encoding of one text, for the selector that is named, or the one that the page starts with."""
+        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=selector or self.selector)[0]
 
-    def pair(self, a: str, b: str, percent: float) -> Record:
+    def pair(self, a: str, b: str, percent: float, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts; one pass for every word."""
         texts = check_compared(a), check_compared(b)
-        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=self.selector)
+        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=selector or self.selector)
 
-    def compare(self, text: str) -> list[MethodScores]:
+    def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and the peers on one text, the gates first."""
-        text = check_compared(text)
-        gates = score_texts(self.model, [text], selector=self.selector)[0]
-        results = [MethodScores("HardKuma gates", gates.windows, gates, gates.probabilities)]
+        text, name = check_compared(text), selector or self.selector
+        gates = score_texts(self.model, [text], selector=name)[0]
+        title = f"HardKuma gates: {name}" if len(self.names) > 1 else "HardKuma gates"
+        results = [MethodScores(title, gates.windows, gates, gates.probabilities)]
         for name, title in PEERS.items():
             with self.encoder.counting() as used:
                 scores = METHODS[name].scores(self.encoder, [text], [gates.words])[0]

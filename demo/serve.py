@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Start the demo and serve until Ctrl-C, or write the Space; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hardkuma demo", description="Start the demo in a browser, on this machine only.")
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
-    parser.add_argument("--selector", metavar="NAME", help="which selector, where it has several (default: meaning)")
+    parser.add_argument("--selector", metavar="NAME", help="the one to start with, where it has several (default: meaning)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument("--write-space", metavar="DIR", help="write a folder that is a complete Space, and stop")

@@ -52,6 +52,10 @@ def _depth(layers: int | None) -> str:
     return f", its first {layers} layers," if layers else ""
 
 
+def _of_selector(name: str | None) -> str:
+    return f" (those of its selector `{name}`)" if name else ""
+
+
 def native_card(
     model: HardKumaModel,
     agreements: dict[str, Agreement],
@@ -59,11 +63,13 @@ def native_card(
     fitted: int,
     held_out: int,
     layers: int | None = None,
+    selector: str | None = None,
 ) -> str:
     """README.md of a native export: metadata, widget examples, how to use it, how far it agrees.
 
     Args:
         layers: how many of the encoder's layers there are, if not all.
+        selector: the name of the one that is imitated, where the model has several.
     """
     widget = [{"text": text, "example_title": f"Example {number}"} for number, text in enumerate(SHOWCASE, start=1)]
     encoder = base_model(model)
@@ -86,8 +92,8 @@ def native_card(
 # HardKuma gates as a stock token classifier
 
 Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)}
-with a linear head that imitates HardKuma gates. It has a stock architecture and runs without custom code, in hosted
-widgets too. `ENTITY` marks the words that the gates would select; no label was ever seen.
+with a linear head that imitates HardKuma gates{_of_selector(selector)}. It has a stock architecture and runs without custom
+code, in hosted widgets too. `ENTITY` marks the words that the gates would select; no label was ever seen.
 
 ```python
 from transformers import pipeline
@@ -115,6 +121,24 @@ is not an entity recogniser. On text unlike the fitting text the agreement may b
 """
 
 
+# Part of the example where gates belong to words.
+_WORDS_OF_TOKENIZER = """\
+words = np.array([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(len(ids))])
+continues = np.zeros_like(ids)
+continues[:, 1:] = (words[:, 1:] == words[:, :-1]) & (words[:, 1:] >= 0)
+feed["continues"] = continues
+"""
+_ABOUT_WORDS = """
+`continues` is 1 where a token goes on with the word of the token before it: all tokens of a word share one gate. The
+example takes the tokenizer's words; those of `hardkuma gates` (U.S., O'Neil, 4,500) are
+`hardkuma.continues_batch(texts, offset_mapping)`."""
+
+
+def _axis_of(selectors: list[str]) -> str:
+    """The part of the example that takes the first of several selectors."""
+    return f"[:, 0]  # of {selectors[0]}" if len(selectors) > 1 else ""
+
+
 def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
     """README.md of an ONNX export: files, inputs, outputs, what was measured."""
     encoder, config = base_model(model), model.config
@@ -137,7 +161,13 @@ def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
             f"cosine of the anchor embedding to fp32's: {int8['texts']:,} texts of {source} ({int8['tokens']:,} tokens) "
             f"with {int8['threads']} thread(s) of the machine that exported.\n"
         )
+    selectors, words = report["selectors"], "continues" in report["inputs"]
     outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
+    if len(selectors) > 1:
+        named = ", ".join(f"`{name}` ({number})" for number, name in enumerate(selectors))
+        outputs += f"\n\nAfter the batch, all but `anchor_embedding` have an axis of selectors: {named}."
+    elif config.num_selectors > 1:
+        outputs += f"\n\nGates and rationale are those of the selector `{selectors[0]}`."
     table = "\n".join(measured)
     return f"""{head}
 # HardKuma gates, ONNX
@@ -155,13 +185,13 @@ session = onnxruntime.InferenceSession("PATH_OR_REPO/model.onnx")
 inputs = tokenizer(["Marie Curie moved to Paris in 1891."], padding=True, truncation=True, return_tensors="np")
 ids, mask = inputs["input_ids"].astype(np.int64), inputs["attention_mask"].astype(np.int64)
 feed = {{"input_ids": ids, "attention_mask": mask, "surface_ids": np.zeros_like(ids)}}
-gate_probs = session.run(["gate_probs"], feed)[0]
+{_WORDS_OF_TOKENIZER if words else ""}gate_probs = session.run(["gate_probs"], feed)[0]{_axis_of(selectors)}
 selected = gate_probs > {config.decision_threshold}
 ```
 
-Inputs, int64, (batch, length), padded on the right: `input_ids`, `attention_mask`, and `surface_ids`, the classes of the
-words' written form (`hardkuma.surface_batch`). With zeros, as above, the gates do not see how words are written, and answer
-otherwise than `hardkuma gates` does. Outputs:
+Inputs, int64, (batch, length), padded on the right: {", ".join(f"`{name}`" for name in report["inputs"])}.
+`surface_ids` are the classes of the words' written form (`hardkuma.surface_batch`). With zeros, as above, the gates do not
+see how words are written, and answer otherwise than `hardkuma gates` does.{_ABOUT_WORDS if words else ""} Outputs:
 
 {outputs}
 

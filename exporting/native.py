@@ -84,12 +84,14 @@ def export_native(
         len(fitted),
         len(held_out),
         layers=layers if layers < model.encoder.config.num_hidden_layers else None,
+        selector=model.config.names[number] if model.config.num_selectors > 1 else None,
     )
     with staged(output) as folder:
         stock.save_pretrained(folder)
         write_tokenizer(folder, model.tokenizer, model.config)
         (folder / "README.md").write_text(card, encoding="utf-8")
-        report = {"fitted_texts": len(fitted), "held_out_texts": len(held_out), "source": source}
+        report: dict[str, Any] = {"fitted_texts": len(fitted), "held_out_texts": len(held_out), "source": source}
+        report["selector"] = model.config.names[number]
         report.update({name: values.as_dict() for name, values in agreements.items()})
         (folder / "agreement.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return agreements
@@ -159,16 +161,18 @@ def _collect(
     probabilities: list[Tensor] = []
     gates: dict[str, list[Tensor]] = {"gates": [], **({"surface": []} if with_surface else {})}
     bar = tqdm(desc=title, unit="batch", disable=not progress, leave=False)
-    for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface):
+    words, name_of_selector = model.gate_head.needs_words(selector), model.config.names[selector]
+    for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface, words=words):
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
-        shapes = batch.pop("surface_ids", None)
+        shapes, continues = batch.pop("surface_ids", None), batch.pop("continues", None)
         content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)
         logits = stock(**batch).logits
         features.append(seen.pop()[content].float().cpu())
         probabilities.append(logits.float().softmax(-1)[..., 1][content].cpu())
         for name, surface_ids in (("gates", None), ("surface", shapes))[: len(gates)]:
-            name_of_selector = model.config.names[selector]
-            probs = model.gate_probabilities(**batch, surface_ids=surface_ids, selector=name_of_selector)
+            probs = model.gate_probabilities(
+                **batch, surface_ids=surface_ids, continues=continues, selector=name_of_selector
+            )
             gates[name].append(probs[content].cpu())
         bar.update()
     bar.close()

@@ -28,22 +28,33 @@ from .agreement import agreement
 from .cards import onnx_card
 
 INPUTS = ("input_ids", "attention_mask", "surface_ids")
+WORDS = "continues"  # one more, of models to which it makes a difference which tokens make up a word
 TOLERANCE = 1e-4  # largest difference to PyTorch that an export may have
 _SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
 _NEEDS = "export onnx needs the packages onnx, onnxscript and onnxruntime: pip install 'hardkuma[onnx]'"
 
 
 class GateGraph(nn.Module):
-    """The model's eval pass over plain tensors, without decisions that depend on values."""
+    """The model's eval pass over plain tensors, without decisions that depend on values.
+
+    Args:
+        rationale: give `rationale_embedding` too.
+        selector: the name of the only one whose gates are given; all, side by side, by default.
+    """
 
     special: Tensor
 
-    def __init__(self, model: HardKumaModel, rationale: bool):
+    def __init__(self, model: HardKumaModel, rationale: bool, selector: str | None = None):
         super().__init__()
-        self.model, self.rationale = model, rationale
+        self.model, self.rationale, self.selector = model, rationale, selector
+        config = model.config
+        self.selectors = config.names if selector is None else [selector]
+        self.words = any(model.gate_head.needs_words(config.find_selector(name)) for name in self.selectors)
         self.register_buffer("special", torch.tensor(model.config.special_token_ids), persistent=False)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         # The model's own torch.isin has no ONNX counterpart.
         special = (input_ids[..., None] == self.special).any(-1)
         out = self.model(
@@ -51,10 +62,16 @@ class GateGraph(nn.Module):
             attention_mask,
             special_tokens_mask=special,
             surface_ids=surface_ids,
+            continues=continues,
+            selector=self.selector,
             return_embeddings=self.rationale,
         )
         plain = (out.gate_probs, out.anchor_embedding)
         return (*plain, out.rationale_embedding) if self.rationale else plain
+
+    @property
+    def inputs(self) -> list[str]:
+        return [*INPUTS, *([WORDS] if self.words else [])]
 
     @property
     def outputs(self) -> list[str]:
@@ -68,6 +85,7 @@ def export_onnx(
     *,
     rationale: bool = False,
     int8: bool = True,
+    selector: str | None = None,
     source: str = "the bundled corpus",
     threads: int | None = None,
 ) -> dict[str, Any]:
@@ -78,6 +96,7 @@ def export_onnx(
         texts: on which outputs are compared and int8 is measured.
         rationale: add the output `rationale_embedding`, for which the view `reencode` runs the encoder again.
         int8: write the quantised file too.
+        selector: the name of the only one to write; by default all of them, side by side in the order of the report.
         threads: of onnxruntime while measuring; torch's by default.
     """
     try:
@@ -86,8 +105,8 @@ def export_onnx(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ImportError(_NEEDS) from error
-    graph = GateGraph(model, rationale).eval()
-    batches = _feeds(model, texts)
+    graph = GateGraph(model, rationale, selector).eval()
+    batches = _feeds(graph, texts)
     if not batches:
         raise ValueError("the texts hold no token to compare the export on; give texts with words.")
     threads = threads or torch.get_num_threads()
@@ -99,7 +118,9 @@ def export_onnx(
                 f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written."
             )
         report: dict[str, Any] = {
+            "inputs": graph.inputs,
             "outputs": graph.outputs,
+            "selectors": graph.selectors,
             "decision_threshold": model.config.decision_threshold,
             "fp32": {
                 "megabytes": _megabytes(folder, "model.onnx"),
@@ -121,27 +142,29 @@ def export_onnx(
     return report
 
 
-def _feeds(model: HardKumaModel, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True)
-    return [{name: batch[name].numpy().astype(np.int64) for name in INPUTS} for batch in batches]
+def _feeds(graph: GateGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    model = graph.model
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
+    return [{name: batch[name].numpy().astype(np.int64) for name in graph.inputs} for batch in batches]
 
 
 def _write_fp32(graph: GateGraph, path: Path, feed: dict[str, np.ndarray]) -> None:
     # Two rows of at least two tokens: torch.export would take a size of 1 for a constant.
-    rows = {name: torch.from_numpy(np.resize(feed[name], (2, max(feed[name].shape[1], 2)))) for name in INPUTS}
+    rows = [torch.from_numpy(np.resize(feed[name], (2, max(feed[name].shape[1], 2)))) for name in graph.inputs]
     weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
     try:
         with torch.no_grad(), _silenced():
             program = torch.onnx.export(
                 graph,
-                tuple(rows[name] for name in INPUTS),
+                tuple(rows),
                 dynamo=True,
-                input_names=list(INPUTS),
+                input_names=graph.inputs,
                 output_names=graph.outputs,
-                dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in INPUTS),
+                dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in rows),
             )
             assert program is not None  # it is with `dynamo=True`
             program.model.metadata_props["decision_threshold"] = str(graph.model.config.decision_threshold)
+            program.model.metadata_props["selectors"] = ",".join(graph.selectors)
             program.save(path, external_data=weights > _SINGLE_FILE)
     except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -199,7 +222,7 @@ def _largest_difference(
     chosen = [batches[0], batches[len(batches) // 2], batches[-1]]
     shapes = [*chosen, {name: values[:1] for name, values in chosen[-1].items()}, _padded(chosen[1], 5)]
     for feed in shapes:
-        expected = graph(*(torch.from_numpy(feed[name]) for name in INPUTS))
+        expected = graph(*(torch.from_numpy(feed[name]) for name in graph.inputs))
         for ours, theirs in zip(session.run(graph.outputs, feed), expected, strict=True):
             largest = max(largest, float(np.abs(ours - theirs.numpy()).max()))
     return largest, len(shapes)

@@ -129,6 +129,8 @@ def render_record(record: Record) -> str:
     count = f"{selected} of {len(words)} words" if words else "no words"
     windows = f" (read in {record['windows']} windows)" if record.get("windows", 1) > 1 else ""
     caption = f"{count}{windows}: <bdi>{listed}</bdi>" if listed else f"{count}{windows}"
+    if words and "reason" in record:
+        caption += f": {escape(record['reason'])}"
     shown = render_words(record["text"], words, spans)
     return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
 

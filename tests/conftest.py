@@ -160,6 +160,32 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
     return model.eval()
 
 
+# Two selectors that differ in all that may differ.
+TWO_SELECTORS = {
+    "selector_names": ["meaning", "entities"],
+    "selector_unit": {"meaning": "word", "entities": "name"},
+    "selector_inputs": {"meaning": ["state", "anchor", "removal"], "entities": ["state", "norm"]},
+    "selector_layer": {"meaning": [0.5, -1], "entities": 0.5},
+    "selector_hidden_size": {"meaning": 24, "entities": 16},
+    "surface_weight": {"meaning": 0.0, "entities": 0.5},
+    "target_rate": {"meaning": 0.3, "entities": 0.2},
+}
+CONTINUING = ("curie", "in", "school", "bank", "city", "plane", "won")  # go on with the word before, in these models
+
+
+def build_two_selectors(family: str = "bert", **config: object) -> HardKumaModel:
+    """A tiny random model whose selectors are called meaning and entities, with gates of words."""
+    model = build_model(family, **{**TWO_SELECTORS, **config})
+    model.gate_head.token_kinds[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = 1
+    return model
+
+
+@pytest.fixture
+def make_two() -> Callable[..., HardKumaModel]:
+    """make_two(family, **config): a tiny random model with two selectors of words."""
+    return build_two_selectors
+
+
 @pytest.fixture
 def make_model() -> Callable[..., HardKumaModel]:
     """make_model(family, **config): a tiny random model."""

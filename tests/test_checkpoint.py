@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
 from hardkuma.folder_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
-from tests.conftest import FAMILIES, SENTENCES
+from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,16 +62,21 @@ def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
         return dict(model(**inputs).items())
 
 
-@pytest.mark.parametrize("view", ["hidden", "reencode"])
+@pytest.mark.parametrize("kind", ["hidden", "reencode", "two"])
 def test_fresh_process_without_the_package_is_bit_identical(
-    view: str, make_model: Callable, run_fresh: Callable, tmp_path: Path
+    kind: str, make_model: Callable, make_two: Callable, run_fresh: Callable, tmp_path: Path
 ) -> None:
-    model = make_model(view=view, selector_inputs=["state", "input", "attention"], num_selectors=2)
+    if kind == "two":
+        model = make_two()
+    else:
+        model = make_model(view=kind, selector_inputs=["state", "input", "attention"], num_selectors=2)
     model.save_pretrained(tmp_path / "model")
     got, expected = run_fresh(tmp_path / "model", SENTENCES), outputs(model, SENTENCES)
     for name in FIELDS:
         assert torch.equal(got[name], expected[name]), name
     assert got["logits"].shape == (*got["ids"].shape, 2)
+    of_classifier = 1 if kind == "two" else 0  # the entities, or the first
+    assert torch.allclose(got["logits"].softmax(-1)[..., 1], expected["gate_probs"][:, of_classifier], atol=1e-5)
 
 
 def test_fresh_process_with_minilm(minilm: HardKumaModel, run_fresh: Callable, tmp_path: Path) -> None:
@@ -129,9 +135,12 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
     model.save_pretrained(tmp_path / "model")
     sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
     got = sentence_model.encode(SENTENCES, convert_to_tensor=True)
-    expected = outputs(model, SENTENCES)["rationale_embedding"].flatten(1)
-    assert (got - expected).abs().max() < 1e-6
-    assert sentence_model.get_embedding_dimension() == expected.shape[1]
+    expected = outputs(model, SENTENCES)["rationale_embedding"].view(len(SENTENCES), selectors, -1)
+    assert (got - expected[:, 0]).abs().max() < 1e-6, "the first by default"
+    assert sentence_model.get_embedding_dimension() == expected.shape[2]
+    for number, name in enumerate(model.config.names):
+        named = sentence_model.encode(SENTENCES, convert_to_tensor=True, selector=name)
+        assert (named - expected[:, number]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("view", "layer"), [("hidden", 1), ("input", 1), ("reencode", -1), ("reencode", 1)])
@@ -232,6 +241,59 @@ def test_gate_head_alone_finds_its_encoder(minilm: HardKumaModel, tmp_path: Path
     assert torch.equal(
         outputs(HardKumaModel.from_pretrained(tmp_path / "full").eval(), texts)["gates"], outputs(model, texts)["gates"]
     )
+
+
+def test_two_selectors_round_trip(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    with torch.no_grad():
+        model.gate_head.selectors[0].center.normal_()
+        model.gate_head.selectors[0].spread.uniform_(0.5, 2.0)
+    model.save_pretrained(tmp_path / "model")
+    again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    settings = set(TWO_SELECTORS) | {"num_selectors"}
+    assert {name: getattr(again.config, name) for name in settings} == TWO_SELECTORS | {"num_selectors": 2}
+    assert again.gate_head.token_kinds.dtype == torch.uint8 and again.gate_head.token_kinds.any()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    for name in FIELDS:
+        assert torch.equal(outputs(again, SENTENCES)[name], outputs(model, SENTENCES)[name]), name
+    for selector in ("meaning", "entities"):
+        assert again.gate_records(SENTENCES, selector=selector) == model.gate_records(SENTENCES, selector=selector)
+
+
+def test_gate_head_of_two_selectors(tmp_path: Path) -> None:
+    sizes = {"selector_hidden_size": {"meaning": 128, "entities": 128}}
+    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", **{**TWO_SELECTORS, **sizes}).eval()
+    with torch.no_grad():
+        model.gate_head.surface_log_odds.normal_()
+        model.gate_head.selectors[0].center.normal_()
+    model.save_gate_head(tmp_path / "head")
+    size = sum(path.stat().st_size for path in (tmp_path / "head").iterdir())
+    # W1 over two layers, the anchor and six measures; W1 over one layer and its norm; the vocabulary's kinds.
+    weights = 4 * 128 * (3 * 384 + 6) + 4 * 128 * (384 + 1) + 30522
+    assert weights < size < weights + 30_000, f"{size} bytes"
+    again = HardKumaModel.from_pretrained(tmp_path / "head")
+    assert torch.equal(again.gate_head.token_kinds, model.gate_head.token_kinds) and model.gate_head.token_kinds.any()
+    texts = ["Marie Curie moved to Paris in 1891.", "ok"]
+    for name in FIELDS:
+        assert torch.equal(outputs(again, texts)[name], outputs(model, texts)[name]), name
+    for selector in ("meaning", "entities"):
+        assert again.gate_records(texts, selector=selector) == model.gate_records(texts, selector=selector)
+
+
+def test_missing_buffers_are_made_as_in_a_new_model(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    model.save_pretrained(tmp_path / "model")
+    absent = ["gate_head.selectors.0.center", "gate_head.selectors.0.spread", "gate_head.token_kinds"]
+    file = tmp_path / "model" / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if name not in absent}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="lack 3 tensors of this model"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+    again, info = HardKumaModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert sorted(info["missing_keys"]) == absent
+    head = again.gate_head
+    assert not head.selectors[0].center.any() and bool((head.selectors[0].spread == 1).all()) and not head.token_kinds.any()
 
 
 def test_gate_head_is_refused_on_other_weights(minilm: HardKumaModel, tmp_path: Path) -> None:
@@ -400,6 +462,14 @@ def test_card_of_a_model_saved_again_keeps_what_is_true_of_the_weights(minilm: H
     (tmp_path / "one" / "card.json").write_text('["no object"]')
     again.save_pretrained(tmp_path / "three")
     assert "Nothing was recorded" in (tmp_path / "three" / "README.md").read_text()
+
+
+def test_card_names_the_selectors(make_two: Callable, make_model: Callable, tmp_path: Path) -> None:
+    make_two().save_pretrained(tmp_path / "two")
+    card = (tmp_path / "two" / "README.md").read_text()
+    assert "Its selectors are `meaning`, `entities`." in card and 'selector="meaning"' in card
+    make_model().save_pretrained(tmp_path / "one")
+    assert "selectors" not in (tmp_path / "one" / "README.md").read_text().split("## Settings")[0]
 
 
 def test_card_of_an_encoder_without_a_name(make_model: Callable, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
 from hardkuma import HardKumaConfig, configuration_hardkuma
 from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
+from tests.conftest import TWO_SELECTORS
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
 
@@ -33,7 +34,7 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     assert again.to_dict() == config.to_dict()
     assert again.special_token_ids == [1, 3]
     assert again.encoder_config.hidden_size == 8
-    assert again.projection_dim == 8
+    assert again.projection_dim == 4  # of one selector's rationale
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "hardkuma"
 
 
@@ -111,6 +112,21 @@ BAD = [
     ("surface_shrinkage", -1.0, "surface_shrinkage must be >= 0"),
     ("max_seq_length", 0, "max_seq_length must be a whole number >= 1"),
     ("projections", [{"in_features": 2}], "a projection needs exactly"),
+    ("selector_names", [], "one or more different names"),
+    ("selector_names", ["a", "a"], "one or more different names"),
+    ("selector_names", ["meaning", "all"], "not 'all'.*got 'all'"),
+    ("selector_names", ["two words"], "letters, digits, - and _.*got 'two words'"),
+    ("selector_names", [1], "letters, digits, - and _.*got 1"),
+    ("selector_unit", "sentence", "selector_unit must be one of token, word, name; got 'sentence'"),
+    ("selector_unit", {"entities": "word"}, r"a value for each of the selectors \['meaning'\], got \['entities'\]"),
+    ("selector_layer", [], "selector_layer must name at least one layer"),
+    ("selector_layer", 1.5, r"selector_layer as a fraction must be in \[0, 1\], got 1.5"),
+    ("selector_layer", [0.5, -0.1], r"selector_layer as a fraction must be in \[0, 1\], got -0.1"),
+    ("selector_layer", "last", "selector_layer must be a whole number, got 'last'"),
+    ("surface_weight", {"meaning": -1.0}, "surface_weight must be >= 0, got -1.0"),
+    ("target_rate", {"meaning": 20}, r"target_rate must be in \(0, 1\), got 20"),
+    ("selector_hidden_size", {"meaning": 0}, "selector_hidden_size must be a whole number >= 1, got 0"),
+    ("selector_inputs", {"meaning": ["colour"]}, "selector_inputs must be one of"),
 ]
 
 
@@ -156,3 +172,54 @@ def test_encoder_that_needs_custom_code_is_refused() -> None:
 def test_auto_config_reads_it_with_trust(tmp_path: Path) -> None:
     HardKumaConfig(encoder_config=TINY, target_rate=0.3).save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path, trust_remote_code=True).target_rate == 0.3
+
+
+# ---- selectors by name --------------------------------------------------------------------------------------------------
+
+
+def test_names_of_selectors() -> None:
+    assert HardKumaConfig().selector_names == ["meaning"]
+    assert HardKumaConfig(num_selectors=2).selector_names == ["selector_0", "selector_1"]
+    named = HardKumaConfig(selector_names=("meaning", "entities"))
+    assert named.num_selectors == 2 and named.selector_names == named.names == ["meaning", "entities"]
+    with pytest.raises(ValueError, match=r"selector_names has 2 names for num_selectors=3: \['a', 'b'\]"):
+        HardKumaConfig(selector_names=["a", "b"], num_selectors=3)
+
+
+def test_a_selector_is_found_by_its_name() -> None:
+    two = HardKumaConfig(selector_names=["entities", "meaning"])
+    assert [two.find_selector(), two.find_selector(None, "entities"), two.find_selector("meaning")] == [1, 0, 1]
+    plain = HardKumaConfig(num_selectors=3)
+    assert [plain.find_selector(), plain.find_selector(None, "entities"), plain.find_selector("selector_2")] == [0, 0, 2]
+    for wrong in ("names", 0, 1, True, "0"):
+        with pytest.raises(ValueError, match=f"no selector {wrong!r}: this model has 'entities', 'meaning'"):
+            two.find_selector(wrong)
+
+
+def test_settings_of_each_selector_round_trip(tmp_path: Path) -> None:
+    config = HardKumaConfig(encoder_config=TINY, **TWO_SELECTORS)
+    config.save_pretrained(tmp_path)
+    again = HardKumaConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    for setting, values in TWO_SELECTORS.items():
+        if setting != "selector_names":
+            assert [again.of_selector(setting, k) for k in range(2)] == [values["meaning"], values["entities"]]
+    assert again.target_rates == [0.3, 0.2] and again.inner_layers == [0.5] and type(again.inner_layers[0]) is float
+    assert again.reads("removal") and not again.reads("removal", [1]) and again.layers_of(0) == [0.5, -1]
+    # Whole numbers and fractions stay apart in the file: 1 is a layer, 1.0 the whole depth.
+    HardKumaConfig(encoder_config=TINY, selector_layer=[1, 1.0, 0, 0.0]).save_pretrained(tmp_path)
+    layers = HardKumaConfig.from_pretrained(tmp_path).selector_layer
+    assert [(layer, type(layer)) for layer in layers] == [(1, int), (1.0, float), (0, int), (0.0, float)]
+
+
+def test_settings_of_each_selector_are_the_configs_own() -> None:
+    shared = {"meaning": ["state"], "entities": ["state"]}
+    config = HardKumaConfig(selector_names=["meaning", "entities"], selector_inputs=shared)
+    config.selector_inputs["meaning"].append("norm")
+    assert shared["meaning"] == ["state"]
+
+
+def test_layers_that_nobody_reads_are_not_listed() -> None:
+    config = HardKumaConfig(selector_inputs=["input"], selector_layer=[0.5, 3])
+    assert config.layers_of(0) == [] and config.inner_layers == []
+    assert HardKumaConfig(selector_inputs=["norm"], selector_layer=[0.5, 3]).inner_layers == [0.5, 3]

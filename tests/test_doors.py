@@ -1,10 +1,13 @@
-"""The same answer through every door: 50 texts, the released head, one model loaded once. docs/doors.md has the table."""
+"""The same answer through every door: 50 texts, the released head and a model of two selectors. docs/doors.md has the
+table."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ import hardkuma.common.models
 import hardkuma.handler
 from hardkuma import (
     GateClassificationPipeline,
+    HardKumaConfig,
     HardKumaModel,
     ScoredText,
     TokenGatesPipeline,
+    continues_batch,
     load_released,
     score_texts,
     surface_batch,
@@ -26,10 +31,12 @@ from hardkuma import (
 from hardkuma.__main__ import main
 from hardkuma.attribution import METHODS, SentenceEncoder
 from hardkuma.demo.page import MAX_CHARACTERS, Demo, show_record
+from hardkuma.encoders_hardkuma import special_token_ids
+from hardkuma.inputs_hardkuma import token_kinds
 from hardkuma.surface_hardkuma import WordIndex, find_words
 from hardkuma.windows_hardkuma import Windows, WordTokens
 from hardkuma.words_hardkuma import Record, encodable
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, SMALL
 
 LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "
 TEXTS = [
@@ -90,19 +97,69 @@ TEXTS = [
     "\u202eright to left\u202c override near Basel",
     "“Don’t!” said Ana — “it’s Bo’s.”",
 ]
-SMALL = 8  # windows of a batch: long and short ones together would be padding for the most part
+BATCH = 8  # windows of a batch: long and short ones together would be padding for the most part
 Shown = tuple[int, int, float, bool]  # start, end, probability, selected
 Answers = list[list[Shown] | None]  # None: the door refuses this text, on purpose
 
 
-@pytest.fixture(scope="module")
-def model() -> HardKumaModel:
-    return load_released()[0]
+def make_two() -> HardKumaModel:
+    """Two selectors that differ in everything, on a tiny encoder of MiniLM's vocabulary."""
+    from transformers import BertConfig
+
+    torch.manual_seed(3)
+    tokenizer = copy.deepcopy(load_released()[1])
+    config = HardKumaConfig(
+        encoder_config=BertConfig(**SMALL, vocab_size=len(tokenizer), max_position_embeddings=64),
+        special_token_ids=special_token_ids(tokenizer),
+        max_seq_length=64,
+        selector_names=["meaning", "entities"],
+        selector_unit={"meaning": "word", "entities": "name"},
+        selector_inputs={"meaning": ["state", "anchor", "removal"], "entities": ["state", "norm"]},
+        selector_layer={"meaning": -1, "entities": [0.0, 0.5]},
+        surface_weight={"meaning": 0.0, "entities": 0.5},
+    )
+    model = HardKumaModel(config)
+    with torch.no_grad():
+        for name, parameter in model.encoder.named_parameters():
+            if parameter.ndim == 2 and "norm" not in name.lower():
+                parameter.mul_(6.0)  # so that context matters
+        for selector in model.gate_head.selectors:
+            selector.shapes.weight.mul_(6.0)
+        model.gate_head.selectors[0].direct.weight.mul_(0.1)
+        model.gate_head.surface_log_odds.normal_(std=2.0)
+        model.gate_head.token_kinds.copy_(token_kinds(tokenizer, len(tokenizer)))
+    model.tokenizer = tokenizer
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, how a selector of it is asked for, and whose gates are then expected of most doors."""
+
+    model: HardKumaModel
+    named: dict[str, str]
+    selector: str
+
+    @property
+    def unit(self) -> str:
+        return self.model.config.of_selector("selector_unit", self.model.config.find_selector(self.selector))
+
+
+CASES = {
+    "released": lambda: Case(load_released()[0], {}, "meaning"),
+    "two": lambda: Case(make_two(), {}, "meaning"),
+    "two-entities": lambda: Case(make_two(), {"selector": "entities"}, "entities"),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
 
 
 @pytest.fixture(scope="module")
-def scored(model: HardKumaModel) -> list[ScoredText]:
-    return score_texts(model, TEXTS, batch_size=SMALL)
+def scored(case: Case) -> list[ScoredText]:
+    return score_texts(case.model, TEXTS, batch_size=BATCH, selector=case.selector)
 
 
 @pytest.fixture(scope="module")
@@ -141,28 +198,65 @@ def is_half_a_character(text: str) -> bool:
     return re.search("[\ud800-\udfff]", text) is not None
 
 
-def test_the_texts_are_what_they_should_be(model: HardKumaModel, scored: list[ScoredText]) -> None:
+def test_the_texts_are_what_they_should_be(case: Case, scored: list[ScoredText]) -> None:
     assert len(set(TEXTS)) == len(TEXTS) == 50
     assert sorted(item.windows for item in scored)[-4:] >= [2, 2, 2, 3]
     rates = [item.select()["rate"] for item in scored if item.words]
-    assert min(rates) == 0 and max(rates) > 0.3
+    assert (min(rates) > 0 if case.unit == "word" else min(rates) == 0) and max(rates) > 0.3
+    if case.unit == "word":
+        assert any(item.words and max(item.probabilities) <= item.threshold for item in scored), "one is selected anyway"
     short = [item for item in scored if len(item.text) < 200]
-    plain = score_texts(model, [item.text for item in short], use_surface=False)
-    moved = [one.probabilities != other.probabilities for one, other in zip(short, plain, strict=True)]
-    assert sum(moved) > 30, "the surface view makes a difference, so that a door without it would be seen"
+    plain = score_texts(case.model, [item.text for item in short], use_surface=False, selector=case.selector)
+    moved = [one.probabilities != pytest.approx(other.probabilities) for one, other in zip(short, plain, strict=True)]
+    if case.unit == "word":
+        assert not any(moved), "the weight of its surface view is 0"
+    else:
+        assert sum(moved) > 30, "the surface view makes a difference, so that a door without it would be seen"
 
 
-def test_records(model: HardKumaModel, expected: Answers) -> None:
-    check([shown(record) for record in model.gate_records(TEXTS, batch_size=SMALL)], expected)
+def test_both_selectors_differ() -> None:
+    model = make_two()
+    for texts in (TEXTS[:1], TEXTS[20:21]):
+        one, other = (score_texts(model, texts, selector=name)[0].probabilities for name in ("meaning", "entities"))
+        assert one != pytest.approx(other, abs=0.01)
 
 
-def test_the_pipeline_of_gates(model: HardKumaModel, options: dict[str, float], chosen: Answers) -> None:
-    pipe = TokenGatesPipeline(model, batch_size=SMALL)
-    check([shown(record) for record in pipe(TEXTS, **options)], chosen)
+def test_words_count(case: Case) -> None:
+    """In gates of words, tokens taken one by one give other answers: a door without words would be seen."""
+    inputs = case.model.tokenizer([TEXTS[4]], return_tensors="pt")
+    with torch.no_grad():
+        one, other = (
+            case.model(**inputs, continues=words, selector=case.selector).gate_probs
+            for words in (None, torch.zeros_like(inputs["input_ids"]))
+        )
+    assert torch.allclose(one, other, atol=1e-3) == (case.unit == "token")
 
 
-def test_the_pipeline_of_token_classification(model: HardKumaModel, expected: Answers) -> None:
-    classify = GateClassificationPipeline(model, batch_size=SMALL)
+def test_records(case: Case, expected: Answers) -> None:
+    check([shown(record) for record in case.model.gate_records(TEXTS, batch_size=BATCH, **case.named)], expected)
+
+
+def test_a_record_without_selected_words_says_why(case: Case) -> None:
+    for text in ("", "…", " \n"):
+        [record] = case.model.gate_records([text], **case.named)
+        assert (record["words"], record["spans"], record["reason"]) == ([], [], "the text has no word")
+    [record] = case.model.gate_records(["Paris"], threshold=1.0, **case.named)
+    assert record["spans"] == [] and record["reason"] == "no word is more probable than 1"
+    assert "reason" not in case.model.gate_records(["Paris"], rate=0.1, **case.named)[0]
+
+
+def test_the_pipeline_of_gates(case: Case, options: dict[str, float], chosen: Answers) -> None:
+    pipe = TokenGatesPipeline(case.model, batch_size=BATCH)
+    check([shown(record) for record in pipe(TEXTS, **options, **case.named)], chosen)
+    assert [record["reason"] for record in pipe(["", "…"], **options, **case.named)] == ["the text has no word"] * 2
+
+
+def test_the_pipeline_of_token_classification(case: Case) -> None:
+    """By default that of the entities."""
+    model, names = case.model, case.model.config.names
+    own = case.named.get("selector", "entities" if "entities" in names else names[0])
+    expected = [shown(item.select()) for item in score_texts(model, TEXTS, batch_size=BATCH, selector=own)]
+    classify = GateClassificationPipeline(model, batch_size=BATCH, **case.named)
     answers: Answers = []
     for text, tokens in zip(TEXTS, classify(TEXTS, ignore_labels=[]), strict=True):
         probabilities = [float(t["score"] if t["entity"] == "ENTITY" else 1 - t["score"]) for t in tokens]
@@ -180,29 +274,29 @@ def test_the_pipeline_of_token_classification(model: HardKumaModel, expected: An
 
 
 def test_the_command(
-    model: HardKumaModel,
+    case: Case,
     options: dict[str, float],
     chosen: Answers,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
+    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: case.model)
     file = tmp_path / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    words = [f"--{name}={value}" for name, value in options.items()]
-    assert main(["gates", "--file", str(file), "--format", "jsonl", "--batch-size", str(SMALL), *words]) == 0
+    words = [f"--{name}={value}" for name, value in {**options, **case.named}.items()]
+    assert main(["gates", "--file", str(file), "--format", "jsonl", "--batch-size", str(BATCH), *words]) == 0
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], chosen)
 
 
-def test_spacy(model: HardKumaModel, expected: Answers) -> None:
+def test_spacy(case: Case, expected: Answers) -> None:
     spacy = pytest.importorskip("spacy")
     from hardkuma.spacy_component import HardKumaComponent
 
     # spaCy keeps texts as UTF-8, which cannot hold half a character.
     docs = list(map(spacy.blank("xx"), map(encodable, TEXTS)))
     assert [doc.text for doc in docs] == list(map(encodable, TEXTS))
-    for doc, words in zip(HardKumaComponent(model, batch_size=SMALL).pipe(docs), expected, strict=True):
+    for doc, words in zip(HardKumaComponent(case.model, batch_size=BATCH, **case.named).pipe(docs), expected, strict=True):
         for token in doc:
             touching = [row for row in words if row[0] < token.idx + len(token) and token.idx < row[1]]
             assert token._.gate == pytest.approx(max((row[2] for row in touching), default=0.0), abs=1e-5)
@@ -212,21 +306,19 @@ def test_spacy(model: HardKumaModel, expected: Answers) -> None:
         assert all(any(start <= row[0] < end for row in words if row[3]) for start, end in spans)
 
 
-def test_the_handler(
-    model: HardKumaModel, options: dict[str, float], chosen: Answers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hardkuma.handler, "pipeline", lambda task, **_: TokenGatesPipeline(model, batch_size=SMALL))
+def test_the_handler(case: Case, options: dict[str, float], chosen: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardkuma.handler, "pipeline", lambda task, **_: TokenGatesPipeline(case.model, batch_size=BATCH))
     handler = hardkuma.handler.EndpointHandler("folder")
     sent = [text for text in TEXTS if not is_half_a_character(text)]
-    answers = iter(handler({"inputs": sent, "parameters": options}))
+    answers = iter(handler({"inputs": sent, "parameters": {**options, **case.named}}))
     check([None if is_half_a_character(text) else shown(next(answers)) for text in TEXTS], chosen, is_half_a_character)
     for text in set(TEXTS) - set(sent):
         with pytest.raises(hardkuma.handler.RequestError, match="half of a surrogate pair"):
             handler({"inputs": text})
 
 
-def test_the_demo(model: HardKumaModel, scored: list[ScoredText]) -> None:
-    demo, found = Demo(model), []
+def test_the_demo(case: Case, scored: list[ScoredText]) -> None:
+    demo, found = Demo(case.model, **case.named), []
     assert max(map(len, TEXTS)) <= MAX_CHARACTERS
     for text in TEXTS:
         if text.strip():
@@ -243,8 +335,8 @@ def test_the_demo(model: HardKumaModel, scored: list[ScoredText]) -> None:
     assert show_record(found[0], 30)[1].count("<td>selected</td>") == sum(word["selected"] for word in record["words"]) > 0
 
 
-def test_the_benchmark(model: HardKumaModel, expected: Answers) -> None:
-    results = METHODS["gates_surface"].scores(SentenceEncoder.from_model(model), TEXTS)
+def test_the_benchmark(case: Case, expected: Answers) -> None:
+    results = METHODS["gates_surface"].scores(SentenceEncoder.from_model(case.model), TEXTS, **case.named)
     answers: Answers = []
     for result in results:
         rows = zip(result.words, result.scores, result.selected, strict=True)
@@ -252,51 +344,79 @@ def test_the_benchmark(model: HardKumaModel, expected: Answers) -> None:
     check(answers, expected)
 
 
-def joined(texts: list[str], model: HardKumaModel, run: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> Iterator[Any]:
+def joined(texts: list[str], case: Case, run: Callable[[dict[str, torch.Tensor]], torch.Tensor]) -> Iterator[Any]:
     """Word probabilities from a door that takes tensors: windows, word shapes and words by our own functions."""
+    model = case.model
     windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
     values = torch.zeros(len(windows.starts))
-    for rows, tokens, inside in windows.batches(SMALL):
+    for rows, tokens, inside in windows.batches(BATCH):
         offsets = torch.stack([windows.starts[tokens], windows.ends[tokens]], -1) * inside[..., None]
-        shapes = surface_batch([texts[i] for i in windows.owners[rows].tolist()], offsets)
+        owners = [texts[i] for i in windows.owners[rows].tolist()]
         ids = torch.where(inside, windows.inputs["input_ids"][tokens], 0)
-        values[tokens[inside]] = run({"input_ids": ids, "attention_mask": inside.long(), "surface_ids": shapes})[inside]
+        inputs = {"input_ids": ids, "attention_mask": inside.long(), "surface_ids": surface_batch(owners, offsets)}
+        if model.gate_head.needs_words():
+            inputs["continues"] = continues_batch(owners, offsets)
+        values[tokens[inside]] = run(inputs)[inside]
     words = [find_words(text) for text in texts]
     index = WordIndex(words, [len(text) for text in texts])
     of_words = WordTokens(windows, index).values(values).tolist()
-    for row, first in zip(words, index.firsts, strict=False):
+    for text, row, first in zip(texts, words, index.firsts, strict=False):
         found = of_words[first : first + len(row)]
-        yield [(*span, p, p > model.config.decision_threshold) for span, p in zip(row, found, strict=True)]
+        yield shown(ScoredText(text, row, found, 1, model.config.decision_threshold, case.unit).select())
 
 
 @torch.no_grad()
-def test_tensors(model: HardKumaModel, expected: Answers) -> None:
+def test_tensors(case: Case, expected: Answers) -> None:
     """`model(**inputs, surface_ids=...)`, for whoever keeps the texts and their offsets."""
-    check(list(joined(TEXTS, model, lambda inputs: model(**inputs, return_embeddings=False).gate_probs)), expected)
+    options = {"selector": case.selector, "return_embeddings": False}
+    check(list(joined(TEXTS, case, lambda inputs: case.model(**inputs, **options).gate_probs)), expected)
+    check(list(joined(TEXTS, case, lambda inputs: all_of(case.model(**inputs), case))), expected)
+
+
+def all_of(output: Any, case: Case) -> torch.Tensor:
+    """One selector's part of what all of them give, side by side."""
+    probs = output.gate_probs
+    return probs if probs.ndim == 2 else probs[:, case.model.config.find_selector(case.selector)]
+
+
+@torch.no_grad()
+def test_sentence_embeddings(case: Case) -> None:
+    """What sentence-transformers hands on: of one selector, by its name."""
+    inputs = case.model.tokenizer(TEXTS[:8], padding=True, return_tensors="pt")
+    tensors = inputs["input_ids"], inputs["attention_mask"]
+    for options in ({}, {"rate": 0.3}):
+        out = case.model(*tensors, selector=case.selector, **options)
+        for kind in ("rationale", "complement"):
+            found = case.model.sentence_features(*tensors, embedding=kind, **options, **case.named)["embedding"]
+            assert torch.allclose(found, out[f"{kind}_embedding"], atol=1e-5)
 
 
 @pytest.mark.slow  # the export
-def test_onnx(model: HardKumaModel, expected: Answers, tmp_path: Path) -> None:
+def test_onnx(case: Case, expected: Answers, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
     from hardkuma.exporting.onnx_files import export_onnx
 
-    export_onnx(model, tmp_path / "out", ["Marie Curie moved to Paris.", "It rained."], int8=False)
+    # Once for one selector alone, once for all side by side.
+    texts = ["Marie Curie moved to Paris.", "It rained."]
+    report = export_onnx(case.model, tmp_path / "out", texts, int8=False, **case.named)
+    assert report["selectors"] == ([case.selector] if case.named else case.model.config.names)
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
 
     def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         feed = {name: value.numpy().astype(np.int64) for name, value in inputs.items()}
-        return torch.from_numpy(session.run(["gate_probs"], feed)[0])
+        probs = torch.from_numpy(session.run(["gate_probs"], feed)[0])
+        return probs if probs.ndim == 2 else probs[:, report["selectors"].index(case.selector)]
 
-    check(list(joined(TEXTS, model, run)), expected)
-
-
-# ---- several selectors: one at a time, the first by default -----------------------------------------------------------
+    check(list(joined(TEXTS, case, run)), expected)
 
 
-@pytest.mark.parametrize("selector", [None, 0, 1])
+# ---- selectors without names: one at a time, the first by default -----------------------------------------------------
+
+
+@pytest.mark.parametrize("selector", [None, "selector_0", "selector_1"])
 def test_every_door_shows_one_selector(
-    selector: int | None,
+    selector: str | None,
     make_model: Callable[..., HardKumaModel],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -305,8 +425,9 @@ def test_every_door_shows_one_selector(
     texts = [*SENTENCES, " ".join(SENTENCES)]
     named = {} if selector is None else {"selector": selector}
     words = [f"--{name}={value}" for name, value in named.items()]
-    expected = [shown(item.select()) for item in score_texts(model, texts, selector=selector or 0)]
-    others = [shown(item.select()) for item in score_texts(model, texts, selector=1 - (selector or 0))]
+    expected = [shown(item.select()) for item in score_texts(model, texts, selector=selector or "selector_0")]
+    other = "selector_0" if selector == "selector_1" else "selector_1"
+    others = [shown(item.select()) for item in score_texts(model, texts, selector=other)]
     assert [row[2] for row in expected[0]] != pytest.approx([row[2] for row in others[0]], abs=1e-3)
     monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
     monkeypatch.setattr(hardkuma.handler, "pipeline", lambda task, **_: TokenGatesPipeline(model))
@@ -339,28 +460,30 @@ def test_exports_and_benchmarks_of_one_selector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hardkuma.evaluation.report.write_report", lambda *arguments: None)  # drawing takes longest
-    model = make_model(num_selectors=2)
+    model = make_model(selector_names=["meaning", "entities"])
     model.save_pretrained(tmp_path / "model")
     data = tmp_path / "texts.txt"
     data.write_text("\n".join(SENTENCES * 4))
     shares = []
-    for selector in range(2):
+    for selector, option in ((0, ["--selector", "meaning"]), (1, [])):  # the entities by default
         out = tmp_path / f"out{selector}"
-        options = ["--data", str(data), "--quiet", "--selector", str(selector)]
+        options = ["--data", str(data), "--quiet", *option]
         assert main(["export", "native", str(tmp_path / "model"), str(out), *options]) == 0
         inputs = model.tokenizer(SENTENCES * 4, padding=True, return_tensors="pt")
         with torch.no_grad():
             probs = model(**inputs).gate_probs[::5, selector]
         selected = float((probs > 0.5).sum() / (probs > 0).sum())
-        reported = json.loads((out / "agreement.json").read_text())["gates"]
-        assert reported["selected_by_gates"] == pytest.approx(selected, abs=1e-4)
+        reported = json.loads((out / "agreement.json").read_text())
+        assert reported["gates"]["selected_by_gates"] == pytest.approx(selected, abs=1e-4)
+        assert reported["selector"] == model.config.names[selector]
+        assert f"(those of its selector `{model.config.names[selector]}`)" in (out / "README.md").read_text()
         shares.append(selected)
     assert shares[0] != shares[1]
     labelled = tmp_path / "x.conll"
     labelled.write_text("marie\tB-PER\ncurie\tI-PER\nmoved\tO\nto\tO\nparis\tB-LOC\n")
     values = []
-    for selector in range(2):
-        options = ["--methods", "gates", "--bootstrap", "0", "--quiet", "--selector", str(selector)]
+    for selector, option in (("meaning", ["--selector", "meaning"]), ("entities", ["--selector", "entities"])):
+        options = ["--methods", "gates", "--bootstrap", "0", "--quiet", *option]
         where = ["--data", str(labelled), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "runs")]
         assert main(["benchmark", *where, *options]) == 0
         result = json.loads((tmp_path / "runs" / "results" / "x" / "gates.json").read_text())
@@ -382,8 +505,8 @@ def test_a_selector_that_is_not_there(
 ) -> None:
     model = make_model()
     monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: model)
-    assert main([*(word.format(tmp_path) for word in words), "--selector", "1"]) == 1
-    assert "selector must be in [0, 0], got 1." in capsys.readouterr().err
+    assert main([*(word.format(tmp_path) for word in words), "--selector", "entities"]) == 1
+    assert "no selector 'entities': this model has 'meaning'." in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 1"):
-        Demo(model, selector=1)
+    with pytest.raises(ValueError, match="no selector 'entities': this model has 'meaning'"):
+        Demo(model, selector="entities")

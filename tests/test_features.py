@@ -1,4 +1,5 @@
-"""Gates that read an inner layer do not pay for the layers above it."""
+"""What selectors read: layers by number and by depth, what a sentence loses without a word; and that gates that read an
+inner layer do not pay for the layers above it."""
 
 from __future__ import annotations
 
@@ -8,20 +9,23 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from hardkuma import HardKumaModel
-from tests.conftest import FAMILIES, SENTENCES
+from hardkuma import HardKumaConfig, HardKumaModel
+from hardkuma.features_hardkuma import depth_needed, layer_number, removal_measures
+from hardkuma.inputs_hardkuma import continuing_tokens
+from hardkuma.pooling_hardkuma import pool
+from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 
 # Families whose last state is that of the last layer; the others end with a norm and run as a whole.
 PLAIN = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert")
 
 
-def layers_run(model: HardKumaModel, inputs: dict) -> int:
+def layers_run(model: HardKumaModel, inputs: dict, **options: str) -> int:
     """How many of the encoder's layers one call runs."""
     number = model.encoder.config.num_hidden_layers
     lists = [m for m in model.encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == number]
     called = []
     hooks = [layer.register_forward_hook(lambda *_: called.append(1)) for layer in (lists[0] if lists else ())]
-    model.gate_probabilities(**inputs)
+    model.gate_probabilities(**inputs, **options)
     for hook in hooks:
         hook.remove()
     return len(called)
@@ -84,3 +88,156 @@ def test_a_broken_encoder_is_reported(make_model: Callable, tokenize: Callable) 
         next(model.encoder.parameters()).fill_(torch.nan)
     with pytest.raises(ValueError, match="NaN or infinity"):
         model.gate_probabilities(**inputs)
+
+
+# ---- layers by depth, several layers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("layers", "numbers"), [(1, [0, 0, 1]), (2, [0, 1, 2]), (3, [0, 2, 3]), (6, [0, 3, 6])])
+def test_a_fraction_is_a_layer_of_any_depth(
+    layers: int, numbers: list[int], make_model: Callable, tokenize: Callable
+) -> None:
+    for fraction, number in zip((0.0, 0.5, 1.0), numbers, strict=True):
+        assert layer_number(fraction, layers) == number
+        ours, theirs = (make_model(layers=layers, selector_layer=layer) for layer in (fraction, number))
+        inputs = tokenize(ours, SENTENCES)
+        assert torch.equal(ours(**inputs).gate_probs, theirs(**inputs).gate_probs)
+        assert torch.equal(ours.gate_probabilities(**inputs), theirs.gate_probabilities(**inputs))
+
+
+def test_one_layer_under_two_names(tokenize: Callable, make_model: Callable) -> None:
+    """0 and 0.0 are the same states, and equal as keys of a dictionary."""
+    layers = {"a": 0, "b": 0.0}
+    model = make_model(selector_names=["a", "b"], selector_layer=layers, selector_inputs=["state", "norm"])
+    inputs = tokenize(model, SENTENCES)
+    same = make_model(num_selectors=2, selector_layer=0, selector_inputs=["state", "norm"])
+    assert torch.equal(model(**inputs).gate_probs, same(**inputs).gate_probs)
+
+
+@torch.no_grad()
+def test_several_layers_side_by_side_against_the_equation(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(layers=4, selector_layer=[0, 0.5, -1], selector_inputs=["state", "norm"])
+    inputs = tokenize(model, SENTENCES)
+    hidden = model(**inputs, output_hidden_states=True).hidden_states
+    parts = [torch.nn.functional.layer_norm(hidden[number], (32,)) for number in (0, 2, 4)]
+    x = torch.cat([*parts, hidden[4].square().mean(-1, keepdim=True).sqrt()], dim=-1)
+    selector = model.gate_head.selectors[0]
+    alpha, beta = selector(x)
+    out = model(**inputs)
+    assert torch.allclose(out.alpha, alpha, atol=1e-5) and torch.allclose(out.beta, beta, atol=1e-5)
+    assert selector.hidden.weight.shape[1] == 3 * 32 + 1
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_each_selector_runs_as_many_layers_as_it_reads(side: str, make_two: Callable, tokenize: Callable) -> None:
+    model = make_two(layers=4)
+    model.tokenizer.padding_side = side
+    inputs = tokenize(model, SENTENCES)
+    out = model(**inputs)
+    for name in ("meaning", "entities"):
+        model.gate_probabilities(**inputs, selector=name)  # the first time it is tried out whether layers can be left out
+    for _ in range(2):
+        for number, (name, layers) in enumerate((("meaning", 4), ("entities", 2))):
+            assert layers_run(model, inputs, selector=name) == layers
+            found = model.gate_probabilities(**inputs, selector=name)
+            assert torch.equal(found, model(**inputs, selector=name).gate_probs) and found.ndim == 2
+            assert torch.allclose(found, out.gate_probs[:, number], atol=1e-6)
+    assert torch.equal(model.gate_probabilities(**inputs), out.gate_probs) and layers_run(model, inputs) == 4
+
+
+def test_depth_needed() -> None:
+    config = HardKumaConfig(**{**TWO_SELECTORS, "selector_inputs": {"meaning": ["anchor"], "entities": ["state"]}})
+    assert [depth_needed(config, chosen, 6) for chosen in ([0], [1], [0, 1])] == [6, 3, 6]
+    assert depth_needed(HardKumaConfig(selector_inputs=["input"]), [0], 6) == 0
+    assert depth_needed(HardKumaConfig(selector_layer=[0.0, 5, 0.5]), [0], 6) == 5
+
+
+# ---- what a sentence loses without a word -------------------------------------------------------------------------------
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(a, b, dim=-1))
+
+
+@pytest.mark.parametrize("family", ["bert", "hardkuma_static"])
+@torch.no_grad()
+def test_removal_and_anchor_against_a_loop(family: str, make_two: Callable, tokenize: Callable) -> None:
+    """In double precision, by pooling without the word."""
+    model = make_two(family, selector_layer=-1)
+    inputs = tokenize(model, [*SENTENCES, "paris curie"])
+    states = model(**inputs).last_hidden_state
+    ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+    content = mask & ~torch.isin(ids, torch.tensor(model.config.special_token_ids))
+    continues = continuing_tokens(model.gate_head.token_kinds, ids) & content
+    continues[:, 1:] &= content[:, :-1]
+    anchor = pool(states, mask[:, None], ["mean"])
+    found = removal_measures(states, anchor, mask, content, continues)
+    assert continues.any() and found.shape == (*ids.shape, 6)
+    wide = states.double()
+    for row in range(len(ids)):
+        inside = mask[row].nonzero().flatten().tolist()
+        words: list[list[int]] = []
+        for i in inside:
+            words[-1].append(i) if continues[row, i] else words.append([i])
+        whole = wide[row, inside].mean(0)
+        count = sum(bool(content[row, word[0]]) for word in words)
+
+        def lost(left_out: list[int], row: int = row, inside: list[int] = inside, whole: torch.Tensor = whole) -> float:
+            left = [i for i in inside if i not in left_out]
+            return 1 - cosine(wide[row, left].mean(0), whole) if left else 1.0
+
+        for word in words:
+            expected = [
+                sum(float(wide[row, i].norm()) for i in word),
+                sum(cosine(wide[row, i], whole) for i in word),
+                sum(lost([i]) for i in word),
+                lost(word),
+                len(word),
+                torch.tensor(max(count, 1)).double().log().item(),
+            ]
+            for i in word:
+                assert found[row, i].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert not found[~mask].any()
+
+
+@torch.no_grad()
+def test_a_small_loss_is_accurate() -> None:
+    """1 - cos of nearly parallel vectors would lose all its digits in single precision."""
+    states = torch.randn(1, 1, 16).expand(1, 200, 16) + 1e-2 * torch.randn(1, 200, 16)
+    every = torch.ones(1, 200, dtype=torch.bool)
+    found = removal_measures(states, states.mean(1, keepdim=True), every, every, torch.zeros_like(every))[0, :, 3]
+    wide = states[0].double()
+    expected = torch.stack([1 - torch.cosine_similarity(wide.sum(0) - part, wide.sum(0), dim=0) for part in wide])
+    assert float(expected.max()) < 1e-7 and bool((found > 0).all())
+    assert torch.allclose(found.double(), expected, rtol=0.01, atol=1e-12)
+
+
+@pytest.mark.parametrize("inputs_of_selector", [["anchor"], ["removal"], ["state", "anchor", "removal"]])
+@torch.no_grad()
+def test_padding_and_company_do_not_matter(inputs_of_selector: list[str], make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selector_unit="word", selector_inputs=inputs_of_selector)
+    model.gate_head.token_kinds[model.tokenizer.convert_tokens_to_ids(["curie", "in", "bank"])] = 1
+    expected = [model(**tokenize(model, [text])) for text in SENTENCES]
+    for side in ("left", "right"):
+        model.tokenizer.padding_side = side
+        inputs = tokenize(model, SENTENCES)
+        out = model(**inputs)
+        for row, alone in enumerate(expected):
+            inside = inputs["attention_mask"][row].bool()
+            assert torch.allclose(out.gate_probs[row][inside], alone.gate_probs[0], atol=1e-5)
+            assert torch.equal(out.gates[row][inside], alone.gates[0])
+            assert torch.allclose(out.rationale_embedding[row], alone.rationale_embedding[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "hardkuma_static"])
+def test_mixed_precision_is_finite(family: str, make_two: Callable, tokenize: Callable) -> None:
+    layers = {} if family == "bert" else {"selector_layer": -1}
+    model = make_two(family, **layers).train()
+    inputs = tokenize(model, [*SENTENCES, ""])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(**inputs, return_loss=True)
+    out.loss.backward()
+    assert out.gate_probs.dtype == torch.float32 and bool(torch.isfinite(out.gate_probs).all())
+    assert all(bool(torch.isfinite(p.grad).all()) for p in model.gate_head.parameters())
+    direct = model.gate_head.selectors[0].direct.weight.grad
+    assert float(direct.abs().max()) > 0, "and what a sentence loses reaches the gates directly"

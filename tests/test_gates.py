@@ -20,7 +20,9 @@ from hardkuma.gates_hardkuma import (
     expected_selected,
     make_gate,
     sample_gate,
+    select_best_word,
     select_rate,
+    select_words,
 )
 
 SHAPES = [0.05, 0.3, 1.0, 2.5, 10.0, 100.0]
@@ -291,7 +293,7 @@ def test_selector_equation() -> None:
     with torch.no_grad():
         selector.shapes.weight.mul_(100)
     x, extra = torch.randn(2, 3, 6), torch.randn(2, 3, 1)
-    alpha, beta = selector([x], [extra])
+    alpha, beta = selector(selector.join([x], [extra]))
     y = torch.cat([torch.nn.functional.layer_norm(x, (6,)), extra], dim=-1)
     y = torch.nn.functional.gelu(y @ selector.hidden.weight.T + selector.hidden.bias)
     y = torch.nn.functional.softplus(y @ selector.shapes.weight.T + selector.shapes.bias) + 1
@@ -313,7 +315,7 @@ def test_smooth_bound_keeps_a_gradient(low: float, high: float) -> None:
 
 def test_selector_is_fp32_in_any_dtype() -> None:
     selector = Selector([4]).to(torch.bfloat16)
-    alpha, _ = selector([torch.randn(1, 2, 4, dtype=torch.bfloat16)], [])
+    alpha, _ = selector(selector.join([torch.randn(1, 2, 4, dtype=torch.bfloat16)], []))
     assert alpha.dtype == torch.float32
 
 
@@ -330,3 +332,66 @@ def test_one_rule_for_a_number_and_for_tensors(rate: float) -> None:
     ]
     assert max(abs(a - b) for a, b in zip(chosen, expected, strict=True)) <= 1
     assert chosen[0] == 0 and chosen[1] == 1 and all(abs(count - rate * n) <= 1 for n, count in enumerate(chosen))
+
+
+# ---- gates of words -----------------------------------------------------------------------------------------------------
+
+
+def test_selector_of_words_and_measures_against_the_equation() -> None:
+    """W2 gelu(mean over the word of W1 x) + W3 z, with z standardised."""
+    selector = Selector([6], hidden_size=5, num_measures=2)
+    selector.center.copy_(torch.tensor([1.0, -2.0]))
+    selector.spread.copy_(torch.tensor([0.5, 3.0]))
+    words = [[0, 1, 2], [3], [4, 5]]
+    states, measures = torch.randn(1, 6, 6), torch.randn(1, 6, 2)
+    for word in words:
+        measures[:, word] = measures[:, word[:1]]  # which all tokens of a word share
+    same = torch.zeros(6, 6)
+    for word in words:
+        for i in word:
+            same[i, word] = 1 / len(word)
+    alpha, beta = selector(selector.join([states], [], measures), same[None])
+    z = (measures - torch.tensor([1.0, -2.0])) / torch.tensor([0.5, 3.0])
+    x = torch.cat([torch.nn.functional.layer_norm(states, (6,)), z], dim=-1)[0]
+    for word in words:
+        hidden = sum(selector.hidden.weight @ x[i] + selector.hidden.bias for i in word) / len(word)
+        y = selector.shapes.weight @ torch.nn.functional.gelu(hidden) + selector.shapes.bias
+        y = y + selector.direct.weight @ z[0, word[0]] + selector.direct.bias
+        expected = selector.bound(y)
+        for i in word:
+            assert torch.allclose(torch.stack([alpha[0, i], beta[0, i]]), expected, atol=1e-5)
+
+
+def words_of(content: list[bool], continues: list[bool]) -> list[list[int]]:
+    words: list[list[int]] = []
+    for i, (inside, goes_on) in enumerate(zip(content, continues, strict=True)):
+        if inside and goes_on:
+            words[-1].append(i)
+        elif inside:
+            words.append([i])
+    return words
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5, 1.0])
+def test_rates_count_words(rate: float) -> None:
+    content = torch.arange(20) < torch.tensor([0, 1, 2, 7, 13, 20])[:, None]
+    continues = (torch.rand(6, 20) < 0.4) & content
+    continues[:, 0] = False
+    probs = torch.rand(6, 2, 20)
+    found, best = select_words(probs, content, continues, rate), select_best_word(probs, content, continues)
+    for row in range(6):
+        words = words_of(content[row].tolist(), continues[row].tolist())
+        for k in range(2):
+            ranked = sorted(words, key=lambda word: -float(probs[row, k, word[0]]))
+            for result, count in ((found, count_at_rate(len(words), rate)), (best, min(1, len(words)))):
+                expected = sorted(i for word in ranked[:count] for i in word)
+                assert result[row, k].nonzero().flatten().tolist() == expected
+
+
+def test_the_first_of_equal_words_is_the_best() -> None:
+    content = torch.tensor([[False, True, True, True]])
+    continues = torch.tensor([[False, False, True, False]])
+    for value in (0.0, 0.5):
+        found = select_best_word(torch.full((1, 1, 4), value), content, continues)
+        assert found.tolist() == [[[0.0, 1.0, 1.0, 0.0]]]
+    assert not select_best_word(torch.full((1, 1, 4), 0.5), torch.zeros_like(content), continues).any()

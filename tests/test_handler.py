@@ -114,7 +114,7 @@ def test_one_text_many_texts_and_a_pair(ask: Ask, minilm: HardKumaModel) -> None
 
 def test_parameters_in_the_query(ask: Ask, minilm: HardKumaModel) -> None:
     expected = gate_records(minilm, ["Rain again in Paris"], rate=0.25)[0]
-    assert ask({"inputs": "Rain again in Paris"}, "?rate=0.25&use_surface=true&selector=0") == (200, expected)
+    assert ask({"inputs": "Rain again in Paris"}, "?rate=0.25&use_surface=true&selector=meaning") == (200, expected)
 
 
 BAD = [
@@ -133,8 +133,10 @@ BAD = [
     ({"inputs": "x", "parameters": {"rate": "much"}}, "parameter 'rate' must be a number, got 'much'", 422),
     ({"inputs": "x", "parameters": {"rate": float("nan")}}, "parameter 'rate' must be a number, got nan", 422),
     ({"inputs": "x", "parameters": {"rate": 0.2, "threshold": 0.5}}, "give rate or threshold, not both", 422),
-    ({"inputs": "x", "parameters": {"selector": 1.5}}, "parameter 'selector' must be a whole number, got 1.5", 422),
-    ({"inputs": "x", "parameters": {"selector": 3}}, "selector must be in [0, 0], got 3", 422),
+    ({"inputs": "x", "parameters": {"selector": 1}}, "parameter 'selector' must be a text, got 1", 422),
+    ({"inputs": "x", "parameters": {"selector": "x"}}, "no selector 'x': this model has 'meaning'", 422),
+    ({"inputs": {"a": "x", "b": "y"}, "parameters": {"selector": "x"}}, "no selector 'x': this model has", 422),
+    ({"inputs": "x", "parameters": {"rate": [0.5]}}, "parameter 'rate' must be a number, got [0.5]", 422),
     ({"inputs": "x", "parameters": {"use_surface": "perhaps"}}, "must be true or false, got 'perhaps'", 422),
     ({"inputs": "x", "parameters": {"rate": 10**400}}, "parameter 'rate' must be a number, got 1000", 422),
     ({"inputs": ["x", "half \ud83d"]}, "text number 1 holds half of a surrogate pair", 400),

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
-from hardkuma.gates_hardkuma import StretchedKumaraswamy
+from hardkuma.gates_hardkuma import StretchedKumaraswamy, count_at_rate
 from hardkuma.losses_hardkuma import info_nce, nt_xent, sparsity, total_variation
 from hardkuma.pooling_hardkuma import frequency_filter, normalize
-from tests.conftest import FAMILIES, SENTENCES
+from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 
 VIEWS = ["hidden", "input", "reencode"]
+TWO = {**TWO_SELECTORS, "selector_layer": {"meaning": [0, -1, 1], "entities": 0.5}}
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding"]
 
 
@@ -335,7 +336,11 @@ def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable
     assert out.gates.shape == out.gate_probs.shape == out.alpha.shape == (6, 3, length)
     assert out.rationale_embedding.shape == out.complement_embedding.shape == (6, 3, 32)
     assert out.anchor_embedding.shape == (6, 32)
-    assert model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["embedding"].shape == (6, 96)
+    tensors = inputs["input_ids"], inputs["attention_mask"]
+    for selector, number in ((None, 0), ("selector_0", 0), ("selector_2", 2)):
+        found = model.sentence_features(*tensors, selector=selector)["embedding"]
+        assert found.shape == (6, model.config.projection_dim) == (6, 32)
+        assert torch.allclose(found, out.rationale_embedding[:, number], atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
@@ -432,12 +437,12 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
         model.hardkuma.load_state_dict(base.state_dict())
         inputs = tokenize(base, SENTENCES)
         probs = base(**inputs).gate_probs
-        for selector in range(selectors):
-            logits = model(**inputs, **({} if selector == 0 else {"selector": selector})).logits
+        for selector, name in enumerate(base.config.names):
+            logits = model(**inputs, **({} if selector == 0 else {"selector": name})).logits
             expected = probs if selectors == 1 else probs[:, selector]
             assert torch.allclose(logits.softmax(-1)[..., 1], expected, atol=1e-6) and torch.isfinite(logits).all()
-        with pytest.raises(ValueError, match=rf"selector must be in \[0, {selectors - 1}\], got {selectors}"):
-            model(**inputs, selector=selectors)
+        with pytest.raises(ValueError, match=f"no selector 'x': this model has {', '.join(map(repr, base.config.names))}"):
+            model(**inputs, selector="x")
         assert model.config.id2label == {0: "O", 1: "ENTITY"}
 
 
@@ -447,8 +452,8 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     "config",
-    [{}, {"selector_layer": 1}, {"selector_inputs": ["state", "attention"]}, {"selector_layer": 0, "view": "input"}],
-    ids=["last", "inner", "attention", "input"],
+    [{}, {"selector_layer": 1}, {"selector_inputs": ["state", "attention"]}, {"selector_layer": 0, "view": "input"}, TWO],
+    ids=["last", "inner", "attention", "input", "two"],
 )
 def test_forward_takes_back_what_encode_tokens_gives(
     config: dict, side: str, make_model: Callable, tokenize: Callable
@@ -458,7 +463,7 @@ def test_forward_takes_back_what_encode_tokens_gives(
     inputs = tokenize(model, SENTENCES)
     encoded = model.encode_tokens(**inputs)
     assert ("layer_states" in encoded) == ("selector_layer" in config)
-    assert ("attention" in encoded) == ("selector_inputs" in config)
+    assert ("attention" in encoded) == ("attention" in config.get("selector_inputs", []))
     calls = []
     hook = model.encoder.register_forward_hook(lambda *_: calls.append(1))
     out = model(**inputs, encoded=encoded)
@@ -468,6 +473,15 @@ def test_forward_takes_back_what_encode_tokens_gives(
     for name in [*FIELDS, "alpha", "beta", "last_hidden_state"]:
         assert torch.equal(out[name], expected[name]), name
     assert torch.equal(encoded["anchor"], expected.anchor_embedding)
+    if config is TWO:
+        assert encoded["layer_states"].shape[-1] == 3 * 32, "layers 0, 1 and 0.5, side by side"
+        for name in config["selector_names"]:
+            one = model(**inputs, encoded=encoded, selector=name)
+            assert torch.equal(one.gate_probs, model(**inputs, selector=name).gate_probs)
+        with pytest.raises(
+            ValueError, match=r"'layer_states' has 64 numbers a token, which are not those of layers \[0, 1, 0"
+        ):
+            model(**inputs, encoded={**encoded, "layer_states": encoded["layer_states"][..., :64]})
 
 
 def test_stored_states_that_do_not_fit(make_model: Callable, tokenize: Callable) -> None:
@@ -554,7 +568,7 @@ def test_the_encoder_cut_at_a_layer_follows_the_attention_function(make_model: C
         model.set_attn_implementation(implementation)
         assert model.encoder.config._attn_implementation == implementation
         assert torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs), implementation
-        assert model._lower is not None and model._lower[1] is not None, "it is cut"
+        assert [part is not None for _, part in model._lower.values()] == [True], "it is cut"
 
 
 def test_gradients_with_respect_to_states_of_a_frozen_encoder(make_model: Callable, tokenize: Callable) -> None:
@@ -750,3 +764,123 @@ def test_unexpected_arguments_are_errors(make_model: Callable, tokenize: Callabl
     model = make_model()
     with pytest.raises(TypeError, match="surface_idz"):
         model(**tokenize(model, SENTENCES), surface_idz=None)
+
+
+# ---- selectors by name, gates of words ----------------------------------------------------------------------------------
+
+
+def words_of(row: int, content: Tensor, continues: Tensor) -> list[list[int]]:
+    words: list[list[int]] = []
+    for i in content[row].nonzero().flatten().tolist():
+        words[-1].append(i) if continues[row, i] and content[row, i - 1] else words.append([i])
+    return words
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@torch.no_grad()
+def test_a_selector_by_its_name(view: str, make_two: Callable, tokenize: Callable) -> None:
+    model = make_two(view=view)
+    inputs = tokenize(model, SENTENCES)
+    for options in ({}, {"rate": 0.3}):
+        both = model(**inputs, **options)
+        assert both.gates.shape[1] == 2 and not torch.equal(both.gates[:, 0], both.gates[:, 1])
+        for number, name in enumerate(("meaning", "entities")):
+            one = model(**inputs, selector=name, **options)
+            assert torch.equal(one.gates, both.gates[:, number])
+            for field in ("gate_probs", "alpha", "beta", "rationale_embedding", "complement_embedding"):
+                assert torch.allclose(one[field], both[field][:, number], atol=1e-5), field
+            assert torch.equal(one.anchor_embedding, both.anchor_embedding)
+    for wrong in ("x", 0):
+        for call in (model, model.gate_probabilities):
+            with pytest.raises(ValueError, match=f"no selector {wrong!r}: this model has 'meaning', 'entities'"):
+                call(**inputs, selector=wrong)
+    with pytest.raises(ValueError, match="a loss is over all selectors: leave out selector='meaning'"):
+        model(**inputs, selector="meaning", return_loss=True)
+
+
+@torch.no_grad()
+def test_embeddings_and_classifier_have_their_own_defaults(make_two: Callable, tokenize: Callable) -> None:
+    base = make_two(selector_names=["entities", "meaning"])
+    inputs = tokenize(base, SENTENCES)
+    tensors, out = (inputs["input_ids"], inputs["attention_mask"]), base(**inputs)
+    found = base.sentence_features(*tensors)["embedding"]
+    assert torch.allclose(found, out.rationale_embedding[:, 1], atol=1e-6), "meaning, wherever it stands"
+    model = HardKumaForTokenClassification(base.config).eval()
+    model.hardkuma.load_state_dict(base.state_dict())
+    for options, number in (({}, 0), ({"selector": "meaning"}, 1), ({"return_loss": True}, 0)):
+        labelled = model(**inputs, **options)
+        assert torch.allclose(labelled.logits.softmax(-1)[..., 1], out.gate_probs[:, number], atol=1e-5)
+        assert (labelled.loss is not None) == bool(options.get("return_loss"))
+
+
+@torch.no_grad()
+def test_all_tokens_of_a_word_share_a_gate(make_two: Callable, tokenize: Callable) -> None:
+    model = make_two()
+    inputs = tokenize(model, SENTENCES)
+    content = content_of(inputs, model)
+    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    out, longest = model(**inputs), 0
+    for row in range(len(SENTENCES)):
+        for word in words_of(row, content, continues):
+            longest = max(longest, len(word))
+            for field in ("alpha", "beta", "gate_probs", "gates"):
+                values = out[field][row][:, word]
+                assert torch.allclose(values, values[:, :1].expand_as(values), atol=1e-6), field
+    assert longest == 3
+    single = make_two(selector_unit="token")(**inputs)
+    assert not torch.allclose(single.gate_probs, out.gate_probs, atol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
+@torch.no_grad()
+def test_a_rate_of_words(rate: float, make_two: Callable, tokenize: Callable) -> None:
+    model = make_two()
+    inputs = tokenize(model, SENTENCES)
+    content = content_of(inputs, model)
+    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    out = model(**inputs, rate=rate)
+    for row in range(len(SENTENCES)):
+        words = words_of(row, content, continues)
+        for k in range(2):
+            ranked = sorted(words, key=lambda word: -float(out.gate_probs[row, k, word[0]]))
+            expected = sorted(i for word in ranked[: count_at_rate(len(words), rate)] for i in word)
+            assert out.gates[row, k].nonzero().flatten().tolist() == expected
+
+
+@torch.no_grad()
+def test_a_sentence_with_words_always_means_something(make_two: Callable, tokenize: Callable) -> None:
+    model = make_two(decision_threshold=0.999)
+    inputs = tokenize(model, [*SENTENCES, ""])
+    out, content = model(**inputs), content_of(inputs, model)
+    assert float(out.gate_probs.max()) < 0.999
+    assert not out.gates[:, 1].any(), "names there may be none"
+    for row in range(len(SENTENCES)):
+        best = out.gate_probs[row, 0].argmax()
+        chosen = out.gates[row, 0].nonzero().flatten().tolist()
+        assert int(best) in chosen and len(chosen) <= 2
+    assert not content[-1].any() and not out.gates[-1].any()
+    found = model.sentence_features(inputs["input_ids"], inputs["attention_mask"])["embedding"]
+    assert len(found[:-1].unique(dim=0)) == len(SENTENCES), "rationales differ"
+
+
+@torch.no_grad()
+def test_every_family_has_gates_of_words(make_two: Callable, tokenize: Callable) -> None:
+    for family in FAMILIES:
+        layers = {} if family != "hardkuma_static" else {"selector_layer": -1}
+        model = make_two(family, **layers)
+        inputs = tokenize(model, SENTENCES)
+        out = model(**inputs)
+        assert torch.isfinite(out.gate_probs).all() and bool((out.gates[:, 0].sum(-1) > 0).all()), family
+        alone = model(**tokenize(model, SENTENCES[:1]))
+        width = alone.gate_probs.shape[-1]
+        assert torch.allclose(out.gate_probs[0, :, :width], alone.gate_probs[0], atol=1e-5), family
+
+
+def test_words_of_grown_vocabularies(make_two: Callable) -> None:
+    """Tokens that were added since have no kind, and start words."""
+    model = make_two()
+    model.tokenizer.add_tokens(["zanzibar"])
+    model.resize_token_embeddings(len(model.tokenizer))
+    inputs = model.tokenizer(["marie curie zanzibar"], return_tensors="pt")
+    assert int(inputs["input_ids"].max()) >= len(model.gate_head.token_kinds)
+    assert torch.isfinite(model(**inputs).gate_probs).all()

@@ -150,7 +150,7 @@ def test_errors_say_what_was_wrong(run: TokenGatesPipeline) -> None:
     for wrong in (0, "8", 2.5, True):
         with pytest.raises(ValueError, match="batch_size must be a whole number >= 1"):
             run("paris", batch_size=wrong)
-    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got '0'"):
+    with pytest.raises(ValueError, match="no selector '0': this model has 'meaning'"):
         run("paris", selector="0")
     with pytest.raises(ValueError, match="got a Frame; pass one of its columns"):
         run(type("Frame", (), {"columns": ["text"], "__iter__": lambda self: iter(self.columns)})())
@@ -342,7 +342,7 @@ def test_words_that_are_given(ours: Pipeline, minilm: HardKumaModel) -> None:
 def test_bad_calls_of_classification(ours: Pipeline, make_model: Callable) -> None:
     for options, message in (
         ({"threshold": 2}, r"threshold must be a probability in \[0, 1\], got 2"),
-        ({"selector": 1}, r"selector must be in \[0, 0\], got 1"),
+        ({"selector": "x"}, "no selector 'x': this model has 'meaning'"),
         ({"offset_mapping": [(0, 5)]}, "offset_mapping has 1 entries, for a text of 3 tokens in 1 windows"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -359,9 +359,10 @@ def test_bad_calls_of_classification(ours: Pipeline, make_model: Callable) -> No
 def test_classification_by_each_selector(make_model: Callable) -> None:
     model = make_model(num_selectors=2)
     run = GateClassificationPipeline(model, threshold=0.0)
-    values = [[float(item["score"]) for item in run(SENTENCES[5], selector=k)] for k in range(2)]
-    expected = [score_texts(model, [SENTENCES[5]], selector=k)[0].probabilities for k in range(2)]
+    names = model.config.names
+    values = [[float(item["score"]) for item in run(SENTENCES[5], selector=name)] for name in names]
+    expected = [score_texts(model, [SENTENCES[5]], selector=name)[0].probabilities for name in names]
     assert values[0] == pytest.approx(expected[0], abs=1e-5) and values[1] == pytest.approx(expected[1], abs=1e-5)
     assert values[0] != pytest.approx(values[1], abs=1e-3)
-    fixed = GateClassificationPipeline(model, threshold=0.0, selector=1)
+    fixed = GateClassificationPipeline(model, threshold=0.0, selector="selector_1")
     assert [float(item["score"]) for item in fixed(SENTENCES[5])] == values[1]

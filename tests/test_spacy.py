@@ -9,7 +9,7 @@ import pytest
 
 spacy = pytest.importorskip("spacy", reason="pip install hardkuma[spacy]")
 
-from hardkuma import HardKumaModel, gate_records  # noqa: E402 - the skip comes first
+from hardkuma import HardKumaModel, gate_records, score_texts  # noqa: E402 - the skip comes first
 from hardkuma.spacy_component import HardKumaComponent  # noqa: E402
 from tests.conftest import SENTENCES  # noqa: E402
 
@@ -115,8 +115,8 @@ def test_bad_settings(folder: Path) -> None:
 def test_bad_settings_are_refused_when_the_pipe_is_added(folder: Path) -> None:
     with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
         pipeline_with(folder, batch_size=0)
-    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 5"):
-        pipeline_with(folder, selector=5)
+    with pytest.raises(ValueError, match="no selector 'names': this model has 'meaning'"):
+        pipeline_with(folder, selector="names")
 
 
 def test_an_extension_of_somebody_else(folder: Path) -> None:
@@ -129,3 +129,24 @@ def test_an_extension_of_somebody_else(folder: Path) -> None:
             nlp("marie moved")
     finally:
         spacy.tokens.Token.set_extension("gate", default=kept[0], force=True)
+
+
+def test_documents_without_spans_say_why(folder: Path) -> None:
+    nlp = pipeline_with(folder, threshold=1.0)
+    docs = list(nlp.pipe(["…", "", "paris"]))
+    assert [list(doc.spans["hardkuma"]) for doc in docs] == [[], [], []]
+    assert [doc._.gate_reason for doc in docs] == [
+        "the text has no word",
+        "the text has no word",
+        "no word is more probable than 1",
+    ]
+    assert pipeline_with(folder, rate=0.5)("paris")._.gate_reason is None
+
+
+def test_a_selector_by_its_name(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
+    model.save_pretrained(tmp_path / "two")
+    for options, name in (({}, "meaning"), ({"selector": "entities"}, "entities")):
+        doc = pipeline_with(tmp_path / "two", **options)("marie curie moved to paris")
+        expected = score_texts(model, [doc.text], selector=name)[0].probabilities
+        assert [token._.gate for token in doc] == pytest.approx(expected, abs=1e-5)

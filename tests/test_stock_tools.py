@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Trainer, TrainingArguments, pipeline
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, TWO_SELECTORS
 
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding", "alpha", "beta"]
 
@@ -235,11 +235,21 @@ def test_half_precision(cls: type, dtype: torch.dtype, make_model: Callable, tok
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
-    "config", [{}, {"view": "reencode", "num_selectors": 2}, {"selector_inputs": ["state", "attention"]}]
+    "config",
+    [
+        {},
+        {"view": "reencode", "num_selectors": 2},
+        {"selector_inputs": ["state", "attention"]},
+        TWO_SELECTORS,
+        {**TWO_SELECTORS, "view": "reencode"},
+    ],
+    ids=["plain", "reencode", "attention", "words", "words-reencode"],
 )
 def test_compiled(config: dict, side: str, make_model: Callable, tokenize: Callable) -> None:
     torch.compiler.reset()
     model = make_model(**config)
+    if "selector_unit" in config:
+        model.gate_head.token_kinds[::3] = 1
     model.tokenizer.padding_side = side
     inputs = tokenize(model, SENTENCES)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
@@ -263,8 +273,11 @@ def test_compiled_training(make_model: Callable, tokenize: Callable) -> None:
         assert torch.allclose(value, gradients[1][name], atol=1e-5), name
 
 
-def test_exported(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model()
+@pytest.mark.parametrize("config", [{}, TWO_SELECTORS], ids=["plain", "words"])
+def test_exported(config: dict, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(**config)
+    if config:
+        model.gate_head.token_kinds[::3] = 1
     inputs = tokenize(model, SENTENCES)
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad():
@@ -276,6 +289,32 @@ def test_exported(make_model: Callable, tokenize: Callable) -> None:
             out = program.module()(**inputs)
             for name, value in numbers(model, inputs).items():
                 assert torch.allclose(out[name], value, atol=1e-5), name
+
+
+@pytest.mark.parametrize("config", [{}, TWO_SELECTORS], ids=["plain", "words"])
+def test_traced(config: dict, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(**config)
+    if config:
+        model.gate_head.token_kinds[::3] = 1
+    inputs = tokenize(model, SENTENCES)
+    names = ("input_ids", "attention_mask")
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+            out = self.model(input_ids, attention_mask)
+            return out.gates, out.gate_probs, out.rationale_embedding
+
+    call = Plain().eval()
+    with torch.no_grad():
+        traced = torch.jit.trace(call, tuple(inputs[name] for name in names), check_trace=False)
+        for texts in (SENTENCES, SENTENCES[:3]):
+            given = tuple(tokenize(model, texts)[name] for name in names)
+            for found, expected in zip(traced(*given), call(*given), strict=True):
+                assert torch.allclose(found, expected, atol=1e-5)
 
 
 # ---- pipelines ----------------------------------------------------------------------------------------------------------

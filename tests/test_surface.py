@@ -14,7 +14,10 @@ from hardkuma.surface_hardkuma import (
     NUM_SURFACE_CLASSES,
     SURFACE_CLASSES,
     SurfaceStatistics,
+    continues_batch,
+    continuing_spans,
     find_words,
+    is_function_word,
     surface_batch,
     surface_ids,
     word_class,
@@ -176,3 +179,40 @@ def test_one_pass_adaptation(make_model: Callable) -> None:
     assert float(log_odds[0, 3]) != 0 and float(log_odds[0, 0]) == 0
     with pytest.raises(ValueError, match="no content token"):
         model.adapt_surface([])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("4,500", ["4,500"]),
+        ("1,234,567.89 $4,500.", ["1,234,567.89", "4,500"]),
+        ("12,34 and 1,2345", ["12", "34", "and", "1", "2345"]),
+        ("a,500 4,5000", ["a", "500", "4", "5000"]),
+    ],
+)
+def test_a_comma_of_thousands_belongs_to_its_number(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in find_words(text)] == words
+
+
+def test_words_of_grammar() -> None:
+    yes = ["the", "The", "of", "don't", "don’t", "I", "'s", "’s", "Whom", "ourselves"]
+    no = ["US", "IT", "WHO", "paris", "run", "", "B", "theory", "new"]
+    assert [word for word in [*yes, *no] if is_function_word(word)] == yes
+
+
+def test_tokens_that_go_on_with_a_word() -> None:
+    text = "Visit São-Paulo's U.S. 4,500"
+    offsets = [(0, 0), (0, 5), (6, 9), (9, 10), (10, 15), (15, 16), (16, 17), (18, 19), (19, 20), (20, 21), (21, 22)]
+    offsets += [(23, 24), (24, 25), (25, 28), (0, 0)]
+    found = continues_batch([text, ""], [offsets, [(0, 0)] * len(offsets)])
+    assert found.dtype == torch.long and not found[1].any()
+    pieces = [text[start:end] for start, end in offsets]
+    goes_on = [piece for piece, value in zip(pieces, found[0].tolist(), strict=True) if value]
+    # The full stop at the end of U.S. is no part of it, as everywhere.
+    assert goes_on == ["-", "Paulo", "s", ".", "S", ",", "500"]
+    assert continuing_spans(text, offsets) == [bool(value) for value in found[0].tolist()]
+
+
+def test_a_token_over_several_words_is_of_the_first() -> None:
+    offsets = [(0, 1), (1, 4), (4, 5)]  # a|b c|d: the middle token ends one word and starts the next
+    assert continuing_spans("ab cd", offsets) == [False, True, False]

@@ -119,8 +119,10 @@ def test_bad_arguments(make_model: Callable) -> None:
         gate_records(model, "paris")
     with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
         gate_records(model, ["paris"], rate=20)
-    with pytest.raises(ValueError, match=r"selector must be in \[0, 0\], got 3"):
-        gate_records(model, ["paris"], selector=3)
+    with pytest.raises(ValueError, match="no selector 'entities': this model has 'meaning'"):
+        gate_records(model, ["paris"], selector="entities")
+    with pytest.raises(ValueError, match="no selector 0: this model has 'meaning'"):
+        gate_records(model, ["paris"], selector=0)
     with pytest.raises(ValueError, match="training mode"):
         gate_records(model.train(), ["paris"])
 
@@ -141,7 +143,8 @@ def test_records_are_plain_json_with_true_offsets(minilm: HardKumaModel) -> None
     records = gate_records(minilm, texts, rate=0.3)
     assert json.loads(json.dumps(records, allow_nan=False)) == records
     for text, record in zip(texts, records, strict=True):
-        assert list(record) == ["text", "words", "spans", "rate", "windows"] and record["text"] == text
+        reason = [] if record["spans"] else ["reason"]
+        assert list(record) == ["text", "words", "spans", "rate", "windows", *reason] and record["text"] == text
         assert [(word["start"], word["end"]) for word in record["words"]] == find_words(text)
         for word in record["words"]:
             assert word["word"] == text[word["start"] : word["end"]]
@@ -205,8 +208,9 @@ def test_left_padding_and_chunks_change_nothing(make_model: Callable, monkeypatc
 def test_every_selector_has_its_own_words(make_model: Callable) -> None:
     model = make_model(num_selectors=2)
     probs = model(**model.tokenizer([SENTENCES[5]], return_tensors="pt")).gate_probs[0, :, 1:-1]
-    for k in range(2):
-        assert score_texts(model, [SENTENCES[5]], selector=k)[0].probabilities == pytest.approx(probs[k].tolist(), abs=1e-6)
+    for k, name in enumerate(("selector_0", "selector_1")):
+        found = score_texts(model, [SENTENCES[5]], selector=name)[0].probabilities
+        assert found == pytest.approx(probs[k].tolist(), abs=1e-6)
 
 
 def test_bad_texts_words_and_selections(make_model: Callable) -> None:
@@ -242,3 +246,95 @@ def test_rates_round_in_double_precision(rate: float, number: int, count: int) -
     """As in 0.1.0; single precision would select one word more or less."""
     scored = ScoredText("a " * number, [(2 * i, 2 * i + 1) for i in range(number)], [0.5] * number, 1, 0.5)
     assert sum(scored.decide(rate=rate)) == count
+
+
+# ---- gates of words and names -------------------------------------------------------------------------------------------
+
+
+def scored_text(text: str, probabilities: list[float], unit: str) -> ScoredText:
+    return ScoredText(text, find_words(text), probabilities, windows=1, threshold=0.5, unit=unit)
+
+
+def chosen_words(scored: ScoredText, **options: float) -> list[str]:
+    return [word["word"] for word in scored.select(**options)["words"] if word["selected"]]
+
+
+def test_a_name_is_selected_whole_at_a_rate() -> None:
+    text, values = "Marie Curie met Mies van der Rohe in Paris", [0.6, 0.95, 0.1, 0.55, 0.3, 0.3, 0.9, 0.05, 0.8]
+    assert len(find_words(text)) == len(values) == 9
+    name, token = scored_text(text, values, "name"), scored_text(text, values, "token")
+    assert chosen_words(token, rate=0.12) == ["Curie"]
+    assert chosen_words(name, rate=0.12) == ["Marie", "Curie"], "more than the rate, but whole"
+    assert chosen_words(name, rate=0.22) == ["Marie", "Curie"]
+    assert chosen_words(name, rate=0.33) == ["Marie", "Curie", "der", "Rohe"]
+    # Neighbours join where one of two passes the threshold and both half of it: van and der do not, der and Rohe do.
+    assert [[text[slice(*name.words[i])] for i in row] for row in name._names()] == [
+        ["Marie", "Curie"],
+        ["met"],
+        ["Mies", "van"],
+        ["der", "Rohe"],
+        ["in"],
+        ["Paris"],
+    ]
+    # By the threshold every word stands for itself.
+    assert chosen_words(name) == chosen_words(token) == ["Marie", "Curie", "Mies", "Rohe", "Paris"]
+    assert chosen_words(name, rate=1.0) == [text[start:end] for start, end in name.words]
+
+
+def test_punctuation_and_lines_part_names() -> None:
+    for text in ("Rome, Paris", "Rome\nParis"):
+        assert chosen_words(scored_text(text, [0.9, 0.8], "name"), rate=0.5) == ["Rome"]
+    assert chosen_words(scored_text("J. Smith sang", [0.8, 0.9, 0.1], "name"), rate=0.3) == ["J", "Smith"]
+
+
+@pytest.mark.parametrize(("unit", "first"), [("token", ["The"]), ("word", ["rain"]), ("name", ["rain"])])
+def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
+    scored = scored_text("The rain of the US", [0.9, 0.2, 0.8, 0.7, 0.1], unit)
+    assert chosen_words(scored, rate=0.2) == first
+    if unit == "word":
+        assert chosen_words(scored, rate=0.4) == ["rain", "US"] and chosen_words(scored, rate=0.6) == ["The", "rain", "US"]
+    assert chosen_words(scored) == ["The", "of", "the"], "by the threshold probabilities alone decide"
+
+
+def test_every_sentence_has_a_word_that_carries_it() -> None:
+    text, values = "The rain fell", [0.3, 0.1, 0.2]
+    assert chosen_words(scored_text(text, values, "word")) == ["fell"], "and not a word of grammar"
+    for unit in ("token", "name"):
+        assert chosen_words(scored_text(text, values, unit)) == []
+    assert chosen_words(scored_text(text, values, "word"), threshold=0.5) == [], "a threshold that is asked for holds"
+    assert chosen_words(scored_text("…", [], "word")) == []
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "name"])
+def test_a_record_says_why_nothing_is_selected(unit: str) -> None:
+    nothing = scored_text("… !", [], unit).select()
+    assert nothing["words"] == nothing["spans"] == [] and nothing["reason"] == "the text has no word"
+    assert scored_text("… !", [], unit).select(rate=0.5)["reason"] == "the text has no word"
+    assert scored_text("rain", [0.3], unit).select(threshold=0.35)["reason"] == "no word is more probable than 0.35"
+    assert "reason" not in scored_text("rain", [0.9], unit).select()
+    assert ("reason" in scored_text("rain", [0.3], unit).select()) == (unit != "word")
+
+
+def test_records_of_a_model_of_words(make_two: Callable) -> None:
+    model = make_two()
+    text = "marie curie moved to paris in 1891 ."
+    for name, unit in (("meaning", "word"), ("entities", "name")):
+        scored = score_texts(model, [text, ""], selector=name)
+        assert [item.unit for item in scored] == [unit, unit]
+        # The words are those of the text, whatever the vocabulary says: curie is a word of its own here.
+        inputs = model.tokenizer([text], return_tensors="pt")
+        expected = model(**inputs, continues=torch.zeros_like(inputs["input_ids"]), selector=name).gate_probs[0, 1:-2]
+        assert scored[0].probabilities == pytest.approx(expected.tolist(), abs=1e-6)
+    assert score_texts(model, [text])[0].unit == "word"
+    # Words that are given count instead.
+    given = score_texts(model, [text], words=[[(0, 11), (12, 17)]])[0].probabilities
+    inputs = model.tokenizer([text], return_tensors="pt")
+    continues = torch.zeros_like(inputs["input_ids"])
+    continues[0, 2] = 1
+    expected = model(**inputs, continues=continues, selector="meaning").gate_probs[0, [1, 3]]
+    assert given == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_a_number_with_thousands_is_one_word(minilm: HardKumaModel) -> None:
+    record = gate_records(minilm, ["It cost $4,500 in 1,2."])[0]
+    assert [word["word"] for word in record["words"]] == ["It", "cost", "4,500", "in", "1", "2"]

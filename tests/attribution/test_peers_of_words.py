@@ -156,7 +156,7 @@ def test_surface_view_and_several_selectors() -> None:
     ids = surface_batch(TEXTS, coded.pop("offset_mapping"))
     with torch.no_grad():
         probs = model(**coded, surface_ids=ids).gate_probs
-    second = METHODS["gates_surface"].scores(encoder, TEXTS, selector=1)
+    second = METHODS["gates_surface"].scores(encoder, TEXTS, selector="selector_1")
     # One selector at a time, the first by default; "Marie" is one token.
     assert abs(float(probs[0, 0, 1] - probs[0, 1, 1])) > 1e-3
     assert surface[0].scores[0] == pytest.approx(probs[0, 0, 1].item(), abs=1e-5)

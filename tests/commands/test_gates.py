@@ -216,3 +216,71 @@ def test_a_text_cannot_send_control_sequences_to_a_terminal(folder: Path, monkey
     monkeypatch.setattr("sys.stdout", terminal)
     assert main(["gates", "--model", str(folder), "marie \033]0;owned\007 moved"]) == 0
     assert "\033" not in terminal.getvalue() and "\007" not in terminal.getvalue()
+
+
+# ---- texts in which nothing is selected ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(make_two: Callable, tmp_path: Path) -> Path:
+    make_two().save_pretrained(tmp_path / "two")
+    return tmp_path / "two"
+
+
+def test_nothing_that_passes_the_threshold_is_said_with_what_to_try(
+    two: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    high = ["--threshold", "0.9999", "marie moved", "paris"]
+    assert main(["gates", "--model", str(two), "--selector", "entities", *high]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "marie moved\nparis\n"
+    assert shown.err.splitlines()[-1] == (
+        "hardkuma gates: nothing was selected: no word is more probable than 0.9999. "
+        "Try --rate 0.2, a lower --threshold, or --selector meaning."
+    )
+    for model in (two, folder):  # the meaning, of several selectors or as the only one
+        assert main(["gates", "--model", str(model), *high]) == 0
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.endswith("Try --rate 0.2 or a lower --threshold.") and "--selector" not in said
+    # Something is selected somewhere: nothing to be said.
+    assert main(["gates", "--model", str(two), "--rate", "0.2", "marie moved", "paris"]) == 0
+    assert "hardkuma gates:" not in capsys.readouterr().err
+    assert main(["gates", "--model", str(two), "marie moved", "paris"]) == 0
+    shown = capsys.readouterr()
+    assert all("[" in line for line in shown.out.splitlines()) and "hardkuma gates:" not in shown.err
+
+
+def test_texts_without_a_word_are_said(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gates", "--model", str(two), "…", "paris", ""]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "…\n[paris]\n\n"
+    assert shown.err.splitlines()[-1] == (
+        "hardkuma gates: 2 of 3 texts have no word, so there is nothing to select in them."
+    )
+    assert main([*words, "--numbers"]) == 0
+    assert re.fullmatch(
+        r"…\n  \(the text has no word\)\n\[paris\]\n  paris 0\.\d\d\n\n  \(the text has no word\)\n",
+        capsys.readouterr().out,
+    )
+    assert main([*words, "--format", "jsonl"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record.get("reason") for record in records] == ["the text has no word", None, "the text has no word"]
+    assert records[0]["words"] == records[0]["spans"] == []
+    assert main([*words, "--format", "html"]) == 0
+    assert capsys.readouterr().out.count(">no words<") == 2
+    assert main(["gates", "--model", str(two), "!"]) == 0
+    assert "1 of 1 texts has no word, so there is nothing to select in it." in capsys.readouterr().err
+
+
+def test_reasons_in_files(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("marie\n…\n")
+    words = ["gates", "--quiet", "--model", str(two), "--threshold", "1", "--file", str(tmp_path / "in.txt"), "--output"]
+    assert main([*words, str(tmp_path / "out.html")]) == 0
+    assert "0 of 1 words: no word is more probable than 1<" in (tmp_path / "out.html").read_text()
+    said = capsys.readouterr().err
+    assert "nothing was selected: no word is more probable than 1. Try" in said and "1 of 2 texts has no word" in said
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main([*words, str(tmp_path / "out.parquet")]) == 0
+    rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row["reason"] for row in rows] == ["no word is more probable than 1", "the text has no word"]

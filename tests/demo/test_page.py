@@ -322,6 +322,53 @@ def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     assert passes.count == 1 and len(shown) > 2
 
 
+def test_the_demo_of_several_selectors(make_two: Callable) -> None:
+    model = make_two()
+    text, demo = "marie curie moved to paris in 1891 .", Demo(model)
+    for name, options in (("meaning", {}), ("meaning", {"selector": "meaning"}), ("entities", {"selector": "entities"})):
+        expected = score_texts(model, [text], selector=name)[0]
+        assert demo.score(text, **options) == expected
+        assert Demo(model, name).score(text) == expected
+        first = demo.compare(text, **options)[0]
+        assert first.title == f"HardKuma gates: {name}" and first.raw == expected.probabilities
+        pair = demo.pair(text, "marie moved", 30, **options)
+        assert [word["probability"] for word in pair["a"]["words"]] == pytest.approx(expected.probabilities, abs=1e-6)
+
+
+def chooser(app: Any) -> dict[str, Any]:
+    [radio] = [part["props"] for part in app.config["components"] if part["props"].get("elem_id") == "selector"]
+    return radio
+
+
+def test_the_page_has_a_choice_where_there_are_several(make_two: Callable, make_model: Callable) -> None:
+    shown = chooser(build_app(make_two()))
+    assert [label for label, _ in shown["choices"]] == ["meaning", "entities"]
+    assert shown["visible"] and shown["value"] == "meaning"
+    assert chooser(build_app(make_two(), "entities"))["value"] == "entities"
+    assert not chooser(build_app(make_model()))["visible"]
+
+
+@needs_chromium
+def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> None:
+    model = make_two()
+    app = build_app(model)
+    _, url, _ = app.launch(**launch_options(prevent_thread_lock=True, quiet=True))
+    page = browser.new_page()
+    page.set_default_timeout(180_000)
+    try:
+        page.goto(url, timeout=180_000)
+        page.wait_for_selector("#gates .hk-text")
+        for name in ("entities", "meaning"):
+            page.get_by_label(name, exact=True).check()
+            scored = score_texts(model, [EXAMPLES[0]], selector=name)[0]
+            titles = [f"probability {value:.2f}" for value in scored.probabilities]
+            marks = "[...document.querySelectorAll('#gates mark')].map((mark) => mark.title)"
+            page.wait_for_function(f"(titles) => {marks}.join() === titles.join()", arg=titles)
+    finally:
+        page.close()
+        app.close()
+
+
 def test_texts_that_are_compared_have_few_words_and_whole_characters() -> None:
     with pytest.raises(ValueError, match="The text has 151 words; at most 150"):
         check_compared("the " * 151)
