@@ -40,6 +40,7 @@ RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of the subsets' sizes
 SCALE = 0.05  # how much of the value one unit of log-odds stands for: puts gates of ordinary words between -3 and 3
 CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
 BATCH = 64  # sentences of one step of the fit
+INPUT_DROPOUT, HIDDEN_DROPOUT = 0.2, 0.3
 MIN_WORDS = 4  # a sentence of fewer has no choice to make
 
 
@@ -314,6 +315,12 @@ def _centred(values: Tensor, sizes: Tensor) -> Tensor:
     return (values - (same @ values[..., None])[..., 0] / same.sum(-1)) * (sizes > 0)
 
 
+def _drop(x: Tensor, measures: int) -> Tensor:
+    """Dropout of what the selector reads, but for the measures: they are few, and reach the gate directly."""
+    vectors = F.dropout(x[..., : x.shape[-1] - measures], INPUT_DROPOUT)
+    return torch.cat([vectors, x[..., x.shape[-1] - measures :]], dim=-1)
+
+
 def fit_sums(
     model: HardKumaModel,
     reader: Selector,
@@ -345,7 +352,7 @@ def fit_sums(
     total, step = recipe.removal_epochs * math.ceil(len(table.sentences) / BATCH), 0
     errors, spread = 0.0, 0.0
     reader.train()
-    reader.dropout, dropout = 0.3, reader.dropout
+    reader.dropout, dropout = HIDDEN_DROPOUT, reader.dropout
     with tqdm(total=total, desc="fitting gates", unit="step", disable=not progress, leave=False) as bar:
         for epoch in range(recipe.removal_epochs):
             lengths = counts[table.sentences] + 4 * generator.random(len(table.sentences))
@@ -355,7 +362,7 @@ def fit_sums(
             for numbers in batches:
                 optimizer.param_groups[0]["lr"] = rate * (1 - step / total)
                 members, wanted, sizes, words = table.batch(numbers, model.device)
-                x = F.dropout(inputs.padded(numbers, counts).to(model.device), 0.2)
+                x = _drop(inputs.padded(numbers, counts).to(model.device), reader.num_measures)
                 sums = SCALE * (members @ _gate_log_odds(model, reader, x)[..., None])[..., 0]
                 size = sizes.clamp_min(1)
                 exponent = torch.stack([size.log(), (words.log() - 3).expand_as(wanted), size / words], dim=-1)

@@ -24,9 +24,9 @@ def test_selection_at_a_rate_takes_content_only_and_breaks_ties_by_place() -> No
 
 
 def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(view="hidden")
+    model = make_model(view="hidden", target_rate=0.3)
     store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
-    quality = selection_quality(model, store, np.arange(len(SENTENCES)), 0.3, batch_size=4)
+    quality = selection_quality(model, store, np.arange(len(SENTENCES)), batch_size=4)
     sums = [0.0, 0.0]
     for sentence in SENTENCES:
         inputs = model.tokenizer([sentence], return_tensors="pt")
