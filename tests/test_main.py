@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardkuma import HardKumaModel, surface_batch
+from hardkuma import HardKumaModel, continues_batch, surface_batch
 from hardkuma.__main__ import COMMANDS, DELEGATED_COMMANDS, main
 from tests.forks import COMMAND, ForkServer
 
