@@ -2,6 +2,7 @@
 
     {"inputs": "Marie Curie moved to Paris.", "parameters": {"rate": 0.2}}      -> one record
     {"inputs": ["a text", "another"], "parameters": {"threshold": 0.5}}         -> a list of records
+    {"inputs": "a text", "parameters": {"selector": "entities"}}                -> a record of that selector, by its name
     {"inputs": {"a": "a cat", "b": "my cat"}, "parameters": {"rate": 0.3}}      -> the pair, explained
 
 Records are those of the pipeline `token-gates`, pairs those of `explain_pair`. The endpoint's server answers any exception

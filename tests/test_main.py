@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardkuma import HardKumaModel, surface_batch
+from hardkuma import HardKumaModel, continues_batch, surface_batch
 from hardkuma.__main__ import COMMANDS, DELEGATED_COMMANDS, main
 from tests.forks import COMMAND, ForkServer
 
@@ -210,6 +210,23 @@ def test_adapt_changes_the_surface_view_alone(folder: Path, tmp_path: Path, caps
     assert torch.allclose(after.gate_head.surface_log_odds, expected, atol=1e-4)
     card = (output / "README.md").read_text()
     assert "80 texts of `some.jsonl`" in card and str(tmp_path) not in card
+
+
+def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, texts = make_two(), ["Marie moved to Paris in 1891 .", "a team WON"]
+    model.save_pretrained(tmp_path / "two")
+    (tmp_path / "some.txt").write_text("".join(f"{text}\n" for text in texts * 20))
+    words = ["adapt", "--model", str(tmp_path / "two"), "--data", str(tmp_path / "some.txt"), "--quiet"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"lower +0\.00 +-?\d\.\d\d  meaning\n +lower +0\.00 +-?\d\.\d\d  entities\n", shown)
+    # By the words of the text, which the vocabulary of this model does not know.
+    inputs = model.tokenizer(texts, padding=True, return_offsets_mapping=True, return_tensors="pt")
+    offsets = inputs.pop("offset_mapping")
+    inputs |= {"surface_ids": surface_batch(texts, offsets), "continues": continues_batch(texts, offsets)}
+    expected = model.adapt_surface([dict(inputs)] * 20)
+    after = HardKumaModel.from_pretrained(tmp_path / "out").gate_head.surface_log_odds
+    assert torch.allclose(after, expected, atol=1e-4) and not torch.allclose(after[0], after[1])
 
 
 def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -884,3 +884,20 @@ def test_words_of_grown_vocabularies(make_two: Callable) -> None:
     inputs = model.tokenizer(["marie curie zanzibar"], return_tensors="pt")
     assert int(inputs["input_ids"].max()) >= len(model.gate_head.token_kinds)
     assert torch.isfinite(model(**inputs).gate_probs).all()
+
+
+@torch.no_grad()
+def test_words_of_embeddings_are_the_callers(make_two: Callable, tokenize: Callable) -> None:
+    """Without ids nobody knows which tokens make up a word."""
+    model = make_two()
+    inputs = tokenize(model, SENTENCES)
+    special = torch.isin(inputs["input_ids"], torch.tensor(model.config.special_token_ids))
+    given = {
+        "inputs_embeds": model.get_input_embeddings()(inputs["input_ids"]),
+        "attention_mask": inputs["attention_mask"],
+        "special_tokens_mask": special.long(),
+    }
+    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    assert torch.allclose(model(**given, continues=continues).gate_probs, model(**inputs).gate_probs, atol=1e-6)
+    single = model(**inputs, continues=torch.zeros_like(continues))
+    assert torch.allclose(model(**given).gate_probs, single.gate_probs, atol=1e-6)

@@ -366,3 +366,22 @@ def test_classification_by_each_selector(make_model: Callable) -> None:
     assert values[0] != pytest.approx(values[1], abs=1e-3)
     fixed = GateClassificationPipeline(model, threshold=0.0, selector="selector_1")
     assert [float(item["score"]) for item in fixed(SENTENCES[5])] == values[1]
+
+
+@pytest.mark.parametrize("selector", [None, "meaning", "entities"])
+def test_words_that_are_given_share_gates(selector: str | None, make_two: Callable) -> None:
+    """In gates of words, the words are those that the caller gives; "entities" is the default."""
+    model = make_two()
+    options = {} if selector is None else {"selector": selector}
+    words = ["marie curie", "moved", "to paris"]
+    spans = [(0, 11), (12, 17), (18, 26)]
+    expected = score_texts(model, [" ".join(words)], words=[spans], selector=selector or "entities")[0].probabilities
+    run = GateClassificationPipeline(model, threshold=0.0, **options)
+    [tokens] = run(words, is_split_into_words=True)
+    by_start = {token["start"]: float(token["score"]) for token in tokens}
+    assert [by_start[start] for start in (0, 6, 12, 18, 21)] == pytest.approx(
+        [expected[0], expected[0], expected[1], expected[2], expected[2]], abs=1e-5
+    )
+    # In batches of texts of other lengths nothing changes.
+    together = run([words, ["einstein"]], is_split_into_words=True, batch_size=2)[0]
+    assert [float(token["score"]) for token in together] == pytest.approx([float(t["score"]) for t in tokens], abs=1e-5)

@@ -97,3 +97,15 @@ def test_the_command_on_the_released_head(forks: ForkServer, tmp_path: Path) -> 
     text = bundled_texts(20)[7]
     for item in find(text):
         assert item["entity_group"] == "ENTITY" and 0 <= item["start"] < item["end"] <= len(text)
+
+
+def test_gates_of_words_are_imitated(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two(layers=4)
+    found = export_native(model, tmp_path / "entities", sentences(200))["gates"]
+    assert found.pearson > 0.5, "of the words of the text, which all have one gate"
+    stock = AutoModelForTokenClassification.from_pretrained(tmp_path / "entities")
+    assert stock.config.num_hidden_layers == 2, "as far as the entities read"
+    export_native(model, tmp_path / "meaning", sentences(200), selector="meaning")
+    assert AutoModelForTokenClassification.from_pretrained(tmp_path / "meaning").config.num_hidden_layers == 4
+    assert "selector `meaning`" in (tmp_path / "meaning" / "README.md").read_text()
+    assert json.loads((tmp_path / "meaning" / "agreement.json").read_text())["selector"] == "meaning"
