@@ -37,7 +37,7 @@ def final_rate(seed: int, rate: float, steps: int, batch: int, folder: str) -> t
     trainer = Trainer(load_recipe("default", changes))
     trainer.run()
     contrastive = [entry["rate"] for entry in trainer.progress.history if "loss" in entry][-1]
-    trainer.cotrain_and_calibrate()
+    trainer.finish_gates()
     return contrastive, selection_quality(trainer.base, trainer.store, trainer.held_out, rate).rate
 
 

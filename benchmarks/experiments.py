@@ -1,11 +1,12 @@
-"""Repeat any row of docs/experiments.md: train, then measure against gold entity words.
+"""Repeat any row of docs/experiments.md: train, then measure faithfulness and agreement with gold entity words.
 
-    python benchmarks/experiments.py --data FOLDER --rows default as-written --seeds 0 1 2
+    python benchmarks/experiments.py --data FOLDER --rows default contrastive --seeds 0 1 2
+    python benchmarks/experiments.py --data FOLDER --all
     python benchmarks/experiments.py --data FOLDER --list
     python benchmarks/experiments.py --table
 
-FOLDER holds wnut17/, wikigold/ and, for rows that train on them, wikitext2/. A row that is done is not run again; its
-model stays in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on which column.
+FOLDER holds wnut17/, wikigold/, ud-ewt/ and, for rows that train on it, wikitext2/. A row that is done is not run again;
+its model stays in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on which column.
 """
 
 from __future__ import annotations
@@ -18,45 +19,84 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hardkuma.attribution import gates
 from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.attribution.registry import find_method
 from hardkuma.common.files import write_atomically
+from hardkuma.configuration_hardkuma import ENTITIES, MEANING
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
 
 OUTPUT = Path("runs/experiments")
 CORPORA = {"WNUT17 dev": "wnut17/dev.conll", "WNUT17 test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
-REAL = ["wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll"]
-SAMPLE = 800
+# Sentences of which words are removed: two corpora to choose by, two to report.
+FAITHFULNESS = {**CORPORA, "UD-EWT dev": "ud-ewt/dev.conllu"}
+CHOSEN_BY, REPORTED = ("WNUT17 dev", "UD-EWT dev"), ("WNUT17 test", "wikigold")
+SAMPLE, FAITHFULNESS_SAMPLE = 800, 100
 
-# From close to the equations as first written, step by step towards the default. `recipe` names a file in recipes/.
-PROTOTYPE = {"max_sentences": 1600, "max_steps": 75, "cotraining_epochs": 0}
-CONTRASTIVE = {**PROTOTYPE, "epochs": 4}  # the default recipe passes once over its text, which is less than 75 steps
-LAST = {"model.selector_layer": -1, "model.selector_inputs": ["state", "input"]}
+# One selector by the contrastive objective, cheap: the view `input` trains the gate head alone, on 1,600 sentences.
+PROTOTYPE: dict[str, Any] = {"max_sentences": 1600, "max_steps": 75, "epochs": 4}
+INPUT: dict[str, Any] = {
+    "recipe": "contrastive",
+    "model.view": "input",
+    "model.selector_inputs": ["state", "input"],
+    "model.selector_layer": -1,
+    **PROTOTYPE,
+}
+REAL = ["bundled", "wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll"]
+
+
+def _of_meaning(name: str, value: Any, entities: Any) -> dict[str, Any]:
+    return {f"model.{name}": {"meaning": value, "entities": entities}}
+
+
 ROWS: dict[str, dict[str, Any]] = {
+    # Both selectors.
+    "default": {},
+    "released": {"recipe": "released"},
+    # What `meaning` reads and how it is trained.
+    "default, removal measures alone": _of_meaning("selector_inputs", ["removal"], ["state"]),
+    "default, states alone": _of_meaning("selector_inputs", ["state"], ["state"]),
+    "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "removal"], ["state"]),
+    "default, last layer": _of_meaning("selector_layer", -1, 0.66),
+    "default, gates of tokens": {"model.selector_unit": "token", "model.meaning_weight": 0.0},
+    "default, 6 subsets": {"removal_subsets": 6},
+    **{f"released text, {n:,} sentences": {"data": REAL, "max_sentences": n} for n in (1000, 2000, 4000, 8000)},
+    "released text, 14,399 sentences": {"data": REAL, "removal_sentences": 16000},
+    # What `entities` is made of.
+    "default, form alone": {"model.meaning_weight": 0.0},
+    "default, entities of the last layer": _of_meaning("selector_layer", [0.0, 0.5, 1.0], -1),
+    "default, 4 passes of form": {"entities_epochs": 4},
+    # The contrastive objective.
     "as-written": {"recipe": "as-written", **PROTOTYPE},
     "as-written, neighbours": {"recipe": "as-written", "batches": "neighbours", **PROTOTYPE},
-    "input, random": {"model.view": "input", "batches": "random", **LAST, **CONTRASTIVE},
-    "input, neighbours": {"model.view": "input", **LAST, **CONTRASTIVE},
-    "reencode, random": {"batches": "random", **LAST, **CONTRASTIVE},
-    "reencode, neighbours": {**LAST, **CONTRASTIVE},
-    "reencode, neighbours, real text": {"data": REAL, **LAST, **CONTRASTIVE},
-    "reencode, layer 4": {**CONTRASTIVE},
-    "default": {},
-    "default, real text": {"data": REAL},
-    "released": {"recipe": "released"},
-    "default, no contrastive steps": {"max_steps": 1},
-    "default, 25 contrastive steps": {"max_steps": 25},
-    "default, last layer": {"model.selector_layer": -1},
-    "default, last layer and input": LAST,
-    "default, layer 2": {"model.selector_layer": 2},
-    "default, 4 passes": {"cotraining_epochs": 4},
-    "default, form alone": {"cotraining_weight": 0.001},
-    "default, more of the gates": {"cotraining_weight": 0.5},
-    "default, rate .1": {"model.target_rate": 0.1},
-    "default, rate .3": {"model.target_rate": 0.3},
+    "contrastive": {"recipe": "contrastive", **PROTOTYPE},
+    "contrastive, random batches": {"recipe": "contrastive", "batches": "random", **PROTOTYPE},
+    "contrastive, view hidden": {"recipe": "contrastive", "model.view": "hidden", **PROTOTYPE},
+    "input": INPUT,
+    "input, random batches": {**INPUT, "batches": "random"},
+    "input, temperature .05": {**INPUT, "model.temperature": 0.05},
+    "input, temperature 1": {**INPUT, "model.temperature": 1.0},
+    "input, lambda_cmp 0": {**INPUT, "model.lambda_cmp": 0.0},
+    "input, lambda_tv .1": {**INPUT, "model.lambda_tv": 0.1},
+    "input, rate .1": {**INPUT, "model.target_rate": 0.1},
+    "input, rate .3": {**INPUT, "model.target_rate": 0.3},
+    "input, NT-Xent": {**INPUT, "model.contrastive": "nt_xent"},
+    "input, relaxed": {**INPUT, "model.sampler": "relaxed"},
+    "input, straight-through": {**INPUT, "model.sampler": "straight_through"},
+    "input, attention features": {**INPUT, "model.selector_inputs": ["state", "input", "attention"]},
+    "input, low-pass": {**INPUT, "model.frequency_filter": "low", "model.frequency_high": 0.5},
+    "input, high-pass": {**INPUT, "model.frequency_filter": "high", "model.frequency_low": 0.5},
+    "input, band-pass": {
+        **INPUT,
+        "model.frequency_filter": "band",
+        "model.frequency_low": 0.25,
+        "model.frequency_high": 0.75,
+    },
 }
 
 
@@ -70,15 +110,17 @@ def overrides_of(row: str, seed: int, data: Path, output: Path) -> tuple[str, di
 
 
 def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
-    """Average precision and F1 of word scores, with and without the surface view, on the benchmark's sample."""
+    """Against gold entity words on the benchmark's sample, with and without the surface view; and what the words of
+    `meaning` keep and take away."""
     numbers: dict[str, dict[str, float]] = {}
+    encoder, config = SentenceEncoder.from_model(model), model.config
+    entities, meaning = (config.names[config.find_selector(default=name)] for name in (ENTITIES, MEANING))
     for name, path in CORPORA.items():
         sentences = read_corpus(data / path).sample(SAMPLE, 0)
         labels = labels_of(sentences)
         texts, words = texts_of(sentences)
         for surface in (False, True):
-            method = find_method("gates_surface" if surface else "gates")
-            scored = method.scores(SentenceEncoder.from_model(model), texts, words)
+            scored = gates.scores(encoder, texts, words, use_surface=surface, selector=entities)
             selected = [[int(value) for value in item.selected or []] for item in scored]
             curve = Ranking(labels, [list(item.scores) for item in scored]).curve()
             numbers[f"{name}, surface" if surface else name] = {
@@ -86,6 +128,13 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
                 "f1": f1_from_counts(f1_of_selection(labels, selected).sum(0)),
                 "best_f1": curve.best_f1(),
             }
+    for name, path in FAITHFULNESS.items():
+        texts, words = texts_of(read_corpus(data / path).sample(SAMPLE, 0)[:FAITHFULNESS_SAMPLE])
+        found = faithfulness(encoder, gates.scores(encoder, texts, words, selector=meaning))
+        numbers[f"{name}, faithfulness"] = {
+            "sufficiency": float(np.nanmean(found.areas(found.sufficiency))),
+            "comprehensiveness": float(np.nanmean(found.areas(found.comprehensiveness))),
+        }
     return numbers
 
 
@@ -105,7 +154,7 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     trainer.run()
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
-    evaluations = [entry for entry in trainer.progress.history if "score" in entry]
+    evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]
     entry = {
         "row": row,
         "seed": seed,
@@ -119,16 +168,31 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
 
 
 def table() -> str:
-    """All results so far, mean and spread over seeds."""
+    """All results so far, mean and spread over seeds: two tables, of faithfulness and of entity words."""
     known = [json.loads(path.read_text()) for path in sorted(OUTPUT.glob("*/result.json"))]
-    columns = [f"{name}{view}" for name in CORPORA for view in ("", ", surface")]
-    lines = [f"| row | seeds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
-    for row in ROWS:
-        results = [entry["numbers"] for entry in known if entry["row"] == row]
-        if not results:
-            continue
-        cells = [_cell([numbers[column]["ap"] for numbers in results]) for column in columns]
-        lines.append(f"| {row} | {len(results)} | {' | '.join(cells)} |")
+    parts = {
+        "sufficiency / comprehensiveness of `meaning`": [
+            (f"{name} {measured}", [f"{corpus}, faithfulness" for corpus in corpora], measured)
+            for name, corpora in (("dev", CHOSEN_BY), ("test", REPORTED))
+            for measured in ("sufficiency", "comprehensiveness")
+        ],
+        "average precision of `entities`": [
+            (f"{name}{view}", [f"{name}{view}"], "ap") for name in CORPORA for view in ("", ", surface")
+        ],
+    }
+    lines = []
+    for title, columns in parts.items():
+        lines += [f"{title}:", "", f"| row | seeds | {' | '.join(name for name, _, _ in columns)} |"]
+        lines += ["|---|---:|" + "---:|" * len(columns)]
+        for row in ROWS:
+            results = [entry["numbers"] for entry in known if entry["row"] == row]
+            if results:
+                means = [
+                    [statistics.mean(numbers[source][measured] for source in sources) for numbers in results]
+                    for _, sources, measured in columns
+                ]
+                lines.append(f"| {row} | {len(results)} | {' | '.join(map(_cell, means))} |")
+        lines.append("")
     return "\n".join(lines)
 
 
@@ -141,6 +205,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW", default=["default"])
+    parser.add_argument("--all", action="store_true", help="run every row")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--list", action="store_true", help="show the rows and what they change")
     parser.add_argument("--table", action="store_true", help="print what is known and stop")
@@ -152,10 +217,10 @@ def main() -> int:
     if not options.table:
         if options.data is None:
             parser.error("--data FOLDER is needed to run rows")
-        for row in options.rows:
-            for seed in options.seeds:
+        for seed in options.seeds:
+            for row in ROWS if options.all else options.rows:
                 entry = run(row, seed, options.data)
-                shown = {name: round(numbers["ap"], 3) for name, numbers in entry["numbers"].items()}
+                shown = {name: round(next(iter(numbers.values())), 3) for name, numbers in entry["numbers"].items()}
                 print(f"{row}, seed {seed}, {entry['seconds']} s: {shown}", flush=True)
     print(table())
     return 0
