@@ -458,7 +458,8 @@ class Selector(nn.Module):
         parts = [F.layer_norm(x.float(), (size,)) for x, size in zip(vectors, self.vector_sizes, strict=True)]
         parts += [s.float() for s in scalars]
         if measures is not None:
-            parts.append((measures.float() - self.center.float()) / self.spread.float())
+            # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
+            parts.append(torch.asinh((measures.float() - self.center.float()) / self.spread.float()))
         return torch.cat(parts, dim=-1)
 
     def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:

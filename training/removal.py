@@ -187,7 +187,7 @@ def _standardise(model: HardKumaModel, reader: Selector, store: StateStore, rows
         leading = batch.content & ~batch.inputs["continues"]
         x = model.selector_inputs(selector, **batch.inputs)
         parts.append(x[leading][:, -reader.num_measures :])
-    measures = torch.cat(parts)
+    measures = torch.cat(parts).sinh()  # with center 0 and spread 1, a selector reads asinh of them
     reader.center.copy_(measures.mean(0))
     reader.spread.copy_(measures.std(0).clamp_min(1e-6))
 
