@@ -33,6 +33,7 @@ TRAVELLING_FILES = (
     "inputs_hardkuma.py",
     "outputs_hardkuma.py",
     "gates_hardkuma.py",
+    "selectors_hardkuma.py",
     "pooling_hardkuma.py",
     "features_hardkuma.py",
     "losses_hardkuma.py",

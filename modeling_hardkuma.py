@@ -6,8 +6,8 @@
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-The distribution and the selector are in gates_hardkuma.py, what the selector reads in features_hardkuma.py, the views in
-pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
+The distribution is in gates_hardkuma.py, the selector in selectors_hardkuma.py, what it reads in features_hardkuma.py, the
+views in pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
 from .gates_hardkuma import (
-    GateHead,
     Kumaraswamy,
     make_gate,
-    mean_over_words,
     sample_gate,
     select_best_word,
     select_rate,
@@ -41,6 +39,7 @@ from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
+from .selectors_hardkuma import GateHead, mean_over_words
 from .surface_hardkuma import SurfaceStatistics, capitals_against_lower
 from .words_hardkuma import Record, gate_records
 

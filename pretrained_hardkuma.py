@@ -34,8 +34,8 @@ from .folder_hardkuma import (
     write_sentence_transformers,
     write_tokenizer,
 )
-from .gates_hardkuma import GateHead, Selector
 from .inputs_hardkuma import token_kinds
+from .selectors_hardkuma import GateHead, Selector
 
 logger = logging.get_logger(__name__)
 
