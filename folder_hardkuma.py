@@ -26,6 +26,8 @@ HERE = Path(__file__).parent
 CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
 CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
 TRAVELLING_FILES = (
+    "checks_hardkuma.py",
+    "trust_hardkuma.py",
     "configuration_hardkuma.py",
     "surface_hardkuma.py",
     "attention_hardkuma.py",
