@@ -44,6 +44,7 @@ TRAVELLING_FILES = (
     "windows_hardkuma.py",
     "words_hardkuma.py",
     "pairs_hardkuma.py",
+    "core_hardkuma.py",
     "modeling_hardkuma.py",
     "pipeline_hardkuma.py",
     "handler.py",
