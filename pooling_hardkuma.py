@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, run_encoder
 from .configuration_hardkuma import HardKumaConfig
-from .gates_hardkuma import GateHead
 from .inputs_hardkuma import TokenBatch, attendable
+from .selectors_hardkuma import GateHead
 
 # Below this a weight sum or a norm counts as zero. The result is then the zero vector, with a gradient of ordinary size
 # (the denominator is taken as 1), so that an empty selection can still be left by gradient steps.

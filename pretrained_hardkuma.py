@@ -16,7 +16,7 @@ from transformers import initialization as init
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
-from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
+from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import (
     EncoderParts,
     FullPrecisionLinear,
@@ -34,8 +34,9 @@ from .folder_hardkuma import (
     write_sentence_transformers,
     write_tokenizer,
 )
-from .gates_hardkuma import GateHead, Selector
 from .inputs_hardkuma import token_kinds
+from .selectors_hardkuma import GateHead, Selector
+from .trust_hardkuma import clean_encoder_config
 
 logger = logging.get_logger(__name__)
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
-from .gates_hardkuma import GateHead, count_at_rate
+from .gates_hardkuma import count_at_rate
+from .selectors_hardkuma import GateHead
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
 from .windows_hardkuma import AGGREGATES, Windows, WordTokens
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from .attention import received
 from .encoder import SentenceEncoder
 from .rollout import rolled

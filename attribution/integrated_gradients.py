@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import PaddedTokens, SentenceEncoder, score_tokens

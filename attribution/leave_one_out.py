@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens
 from .words import Span, WordScores, fill_missing, text_words, tokens_of_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from .encoder import SentenceEncoder
 from .words import Span, WordScores, text_words
 

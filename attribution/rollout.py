@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from .attention import layer_attentions
 from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..common.packages import require
 from .counts import WordCounts, score_words
 from .encoder import SentenceEncoder

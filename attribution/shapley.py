@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..common.packages import require
 from ..pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens, tracker

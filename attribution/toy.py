@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, PreTrainedTokenizerFast
 
-from ..configuration_hardkuma import StaticEncoderConfig
 from ..encoders_hardkuma import EncoderParts, StaticEncoder, build_encoder, embedding_table
+from ..trust_hardkuma import StaticEncoderConfig
 from .encoder import SentenceEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

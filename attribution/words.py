@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..surface_hardkuma import Span, WordIndex, check_words, find_words
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {

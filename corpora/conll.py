@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from .detokenise import detokenise
 from .errors import CorpusError
 from .labelled import LabelledSentence

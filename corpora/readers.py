@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from .columns import COLUMN_FORMATS, HUB_PREFIX, Column, RowText, read_column
 from .conll import conll_sentences, conllu_sentences
 from .detokenise import detokenise

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..attribution.encoder import SentenceEncoder, Tokens
 from ..attribution.words import WordScores, tokens_of_words
-from ..common.checks import check_choice
+from ..checks_hardkuma import check_choice
 from ..pairs_hardkuma import keep_words, remove_words
 from ..pooling_hardkuma import normalize
 from .ranking import top_words

@@ -103,7 +103,7 @@ def encoder_config(family: str) -> PreTrainedConfig:
         XLMRobertaConfig,
     )
 
-    from hardkuma.configuration_hardkuma import StaticEncoderConfig
+    from hardkuma.trust_hardkuma import StaticEncoderConfig
 
     tokenizer = make_tokenizer()
     common = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}

@@ -27,8 +27,9 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..configuration_hardkuma import ENTITIES
-from ..gates_hardkuma import Selector, make_gate
+from ..gates_hardkuma import make_gate
 from ..modeling_hardkuma import HardKumaModel
+from ..selectors_hardkuma import Selector
 from ..surface_hardkuma import SURFACE_CLASSES
 from .recipe import Recipe
 from .store import StateStore, StoredBatch

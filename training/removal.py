@@ -30,8 +30,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..common.files import open_atomically
-from ..gates_hardkuma import Selector, make_gate
+from ..gates_hardkuma import make_gate
 from ..modeling_hardkuma import HardKumaModel
+from ..selectors_hardkuma import Selector
 from .recipe import Recipe
 from .store import StateStore
 from .subsets import SubsetEncoder, TokenWords

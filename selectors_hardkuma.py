@@ -1,0 +1,265 @@
+"""The selector, which reads the shapes of a token's gate off the encoder's states, and the gate head, which holds them all.
+
+In fp32 whatever the model's dtype; the distribution that the shapes belong to is in gates_hardkuma.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig, norm_name, state_name
+from .encoders_hardkuma import FullPrecisionLinear
+from .gates_hardkuma import Kumaraswamy, make_gate
+from .inputs_hardkuma import same_word
+from .surface_hardkuma import NUM_SURFACE_CLASSES
+
+# Inputs of a selector that are normalised as vectors, and those that are taken as they are.
+VECTORS, SCALARS = ("state", "input", "anchor"), ("norm", "attention", "shape")
+
+
+def mean_over_words(continues: Tensor) -> Tensor:
+    """(batch, length, length): a product with it replaces what tokens have by the mean over the tokens of their word.
+
+    >>> mean_over_words(torch.tensor([[False, True, False]]))
+    tensor([[[0.5000, 0.5000, 0.0000],
+             [0.5000, 0.5000, 0.0000],
+             [0.0000, 0.0000, 1.0000]]])
+    """
+    same = same_word(continues).float()
+    return same / same.sum(-1, keepdim=True)
+
+
+class Selector(nn.Module):
+    """(alpha_i, beta_i) = bound(softplus(W2 gelu(W1 x_i)) + min), in fp32 whatever the model's dtype.
+
+    `vector_sizes` are LayerNormed one by one (their scales differ by an order of magnitude between, say, the last state
+    and the input embedding); `num_scalars` further features are appended as they are. `num_measures` more are standardised
+    by stored means and spreads, and also reach the shapes directly: (W2 gelu(.) + W3 z). For gates of whole words, the
+    hidden layer's input is averaged over each word's tokens.
+
+    >>> selector = Selector([4], num_scalars=2, hidden_size=8)
+    >>> x = selector.join([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
+    >>> alpha, beta = selector(x)
+    >>> alpha.shape, bool((alpha > 1).all() and (beta < 10).all())
+    (torch.Size([2, 5]), True)
+    """
+
+    center: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        vector_sizes: list[int],
+        num_scalars: int = 0,
+        hidden_size: int = 128,
+        shape_min: float = 1.0,
+        shape_max: float = 10.0,
+        shape_bound: str = "smooth",
+        dropout: float = 0.0,
+        num_measures: int = 0,
+    ):
+        super().__init__()
+        self.vector_sizes, self.num_measures = list(vector_sizes), num_measures
+        self.hidden = FullPrecisionLinear(sum(vector_sizes) + num_scalars + num_measures, hidden_size)
+        self.shapes = FullPrecisionLinear(hidden_size, 2)
+        if num_measures:
+            self.direct = FullPrecisionLinear(num_measures, 2)
+            self.register_buffer("center", torch.zeros(num_measures))
+            self.register_buffer("spread", torch.ones(num_measures))
+        self.dropout = dropout
+        self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
+
+    def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
+        """What the selector reads of each token, (batch, length, all sizes), fp32, from lists of (batch, length, size)."""
+        # Without scale and shift: W1 follows at once and can do both, and their gradient would cost a third of a step.
+        parts = [F.layer_norm(x.float(), (size,)) for x, size in zip(vectors, self.vector_sizes, strict=True)]
+        parts += [s.float() for s in scalars]
+        if measures is not None:
+            # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
+            parts.append(torch.asinh((measures.float() - self.center.float()) / self.spread.float()))
+        return torch.cat(parts, dim=-1)
+
+    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Shapes of the gates.
+
+        Args:
+            x: (..., length, all sizes) as `join` gives it.
+            mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
+                token has a gate of its own.
+
+        Returns:
+            alpha, beta: (..., length), fp32
+        """
+        hidden = self.hidden(x)
+        if mean_of_word is not None:
+            # The mean of W1 x is W1 of the mean, and has fewer dimensions.
+            hidden = mean_of_word @ hidden
+        hidden = F.dropout(F.gelu(hidden), self.dropout, self.training)
+        outputs = self.shapes(hidden)
+        if self.num_measures:
+            outputs = outputs + self.direct(x[..., -self.num_measures :])
+        alpha, beta = self.bound(outputs).unbind(-1)
+        return alpha, beta
+
+    def bound(self, x: Tensor) -> Tensor:
+        """Shapes in [min, max]; see `shape_bound` in the configuration."""
+        s = F.softplus(x)
+        if self.shape_bound == "clamp":
+            return (s + self.shape_min).clamp_max(self.shape_max)
+        room = self.shape_max - self.shape_min
+        return self.shape_min + room * s / (room + s)
+
+
+class GateHead(nn.Module):
+    """K selectors, and the small state that belongs to them: all that is trained where the encoder is frozen. Saved alone
+    it is about 1 MB.
+
+    Buffers:
+        input_center: (input_size,) what the `input` view subtracts from input embeddings.
+        rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
+        surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
+        token_kinds: (vocabulary,) which tokens go on with a word, where a selector needs words.
+    """
+
+    input_center: Tensor
+    rate_multiplier: Tensor
+    surface_log_odds: Tensor
+    token_kinds: Tensor
+
+    def __init__(self, config: HardKumaConfig, input_size: int):
+        super().__init__()
+        self.config = config
+        sizes = {"state": config.hidden_size, "input": input_size, "anchor": config.hidden_size}
+        sizes |= {"norm": 1, "attention": 2, "shape": NUM_SURFACE_CLASSES}
+        self.vector_names, self.scalar_names = [], []
+        self.selectors = nn.ModuleList()
+        for k in range(config.num_selectors):
+            inputs = config.of_selector("selector_inputs", k)
+            vectors = [name for name in inputs if name in VECTORS for _ in _features(config, k, name)]
+            scalars = [name for name in inputs if name in SCALARS]
+            self.vector_names.append([key for name in inputs if name in VECTORS for key in _features(config, k, name)])
+            self.scalar_names.append([key for name in scalars for key in _features(config, k, name)])
+            self.selectors.append(
+                Selector(
+                    [sizes[name] for name in vectors],
+                    sum(sizes[name] for name in scalars),
+                    config.of_selector("selector_hidden_size", k),
+                    config.shape_min,
+                    config.shape_max,
+                    config.shape_bound,
+                    config.selector_dropout,
+                    NUM_REMOVAL_MEASURES if "removal" in inputs else 0,
+                )
+            )
+        self.register_buffer("input_center", torch.zeros(input_size))
+        self.register_buffer("rate_multiplier", torch.zeros(config.num_selectors))
+        self.register_buffer("surface_log_odds", torch.zeros(config.num_selectors, NUM_SURFACE_CLASSES))
+        if self.needs_words():
+            self.register_buffer("token_kinds", torch.zeros(config.vocab_size, dtype=torch.uint8))
+
+    def by_word(self, selector: int) -> bool:
+        """Whether all tokens of a word share one gate."""
+        return self.config.of_selector("selector_unit", selector) != "token"
+
+    def needs_words(self, selector: int | None = None) -> bool:
+        """Whether it makes a difference to this selector (to any by default) which tokens make up a word."""
+        chosen = range(len(self.selectors)) if selector is None else [selector]
+        return any(self.by_word(k) or self.config.reads("removal", [k]) for k in chosen)
+
+    def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
+        """What one selector reads of each token: (batch, length, all sizes)."""
+        vectors = [features[name] for name in self.vector_names[selector]]
+        scalars = [features[name] for name in self.scalar_names[selector]]
+        reader = self.selectors[selector]
+        assert isinstance(reader, Selector)
+        return reader.join(vectors, scalars, features["removal"] if reader.num_measures else None)
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        surface_ids: Tensor | None = None,
+        continues: Tensor | None = None,
+        content: Tensor | None = None,
+        selectors: Sequence[int] | None = None,
+    ) -> Kumaraswamy:
+        """Gates over (batch, K, length).
+
+        Args:
+            features: (batch, length, size) by name.
+            surface_ids: (batch, length) classes of written forms.
+            continues: (batch, length) bool, true where a token goes on with a word.
+            content: (batch, length) bool, tokens that can be selected; all by default.
+            selectors: numbers of those that are wanted, in this order; all by default.
+        """
+        chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
+        mean_of_word = None
+        if continues is not None and any(self.by_word(k) for k in chosen):
+            mean_of_word = mean_over_words(continues)
+        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in chosen]
+        alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
+        config = self.config
+        gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        if any(config.of_selector("meaning_weight", k) for k in chosen):
+            gate = gate.shift_logit(self._weigh_words(gate, features, continues, content, chosen), config.gate_threshold)
+        if surface_ids is None:
+            return gate
+        weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
+        shift = (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
+        return gate.shift_logit(shift, config.gate_threshold)
+
+    def _weigh_words(
+        self,
+        gate: Kumaraswamy,
+        features: dict[str, Tensor],
+        continues: Tensor | None,
+        content: Tensor | None,
+        selectors: Sequence[int],
+    ) -> Tensor:
+        """(batch, K, length) log-odds by which words that weigh much gain where the gates find little."""
+        config = self.config
+        probs = gate.selection_probability(config.gate_threshold)
+        everywhere = torch.ones_like(probs[:, 0], dtype=torch.bool)
+        content = everywhere if content is None else content
+        continues = ~everywhere if continues is None else continues
+        little = 1 - (probs * content[:, None]).amax(-1, keepdim=True)
+        shifts = []
+        for k in selectors:
+            weight = config.of_selector("meaning_weight", k)
+            if not weight:
+                shifts.append(torch.zeros_like(probs[:, 0]))
+                continue
+            norms = features[norm_name(config.layers_of(k)[-1])][..., 0]
+            shifts.append(weight * word_weights(norms, continues, content))
+        return torch.stack(shifts, dim=1) * little
+
+
+def word_weights(norms: Tensor, continues: Tensor, content: Tensor) -> Tensor:
+    """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words.
+
+    Args:
+        norms: (batch, length) of the tokens' states.
+        continues, content: (batch, length) bool; see `TokenBatch`.
+
+    Returns:
+        (batch, length), the same for all tokens of a word
+
+    >>> continues, content = torch.tensor([[False, True, False]]), torch.ones(1, 3, dtype=torch.bool)
+    >>> word_weights(torch.ones(1, 3), continues, content)
+    tensor([[ 0.3466,  0.3466, -0.3466]])
+    """
+    same = same_word(continues).to(norms.dtype)
+    log_norms = (same @ norms[..., None])[..., 0].clamp_min(1e-12).log()
+    firsts = (content & ~continues).to(norms.dtype)
+    mean = (log_norms * firsts).sum(-1, keepdim=True) / firsts.sum(-1, keepdim=True).clamp_min(1.0)
+    return (log_norms - mean) * content
+
+
+def _features(config: HardKumaConfig, selector: int, name: str) -> list[str]:
+    """The features that one input of a selector stands for: states may be those of several layers."""
+    if name == "state":
+        return [state_name(layer) for layer in config.layers_of(selector)]
+    return [norm_name(config.layers_of(selector)[-1])] if name == "norm" else [name]

@@ -1,0 +1,65 @@
+"""The selector against its equation, written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hardkuma.selectors_hardkuma import Selector
+
+
+def test_selector_equation() -> None:
+    """softplus(W2 gelu(W1 LN(x))) + 1, clamped to [1, 10], against the written-out form."""
+    selector = Selector([6], num_scalars=1, hidden_size=5, shape_bound="clamp")
+    with torch.no_grad():
+        selector.shapes.weight.mul_(100)
+    x, extra = torch.randn(2, 3, 6), torch.randn(2, 3, 1)
+    alpha, beta = selector(selector.join([x], [extra]))
+    y = torch.cat([torch.nn.functional.layer_norm(x, (6,)), extra], dim=-1)
+    y = torch.nn.functional.gelu(y @ selector.hidden.weight.T + selector.hidden.bias)
+    y = torch.nn.functional.softplus(y @ selector.shapes.weight.T + selector.shapes.bias) + 1
+    expected = y.clamp(1, 10)
+    assert torch.allclose(torch.stack([alpha, beta], -1), expected, atol=1e-5)
+    assert bool((expected == 10).any()), "the clamp is exercised"
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 10.0), (0.05, 100.0)])
+def test_smooth_bound_keeps_a_gradient(low: float, high: float) -> None:
+    selector = Selector([4], shape_min=low, shape_max=high)
+    x = torch.tensor([-50.0, -5.0, 0.0, 5.0, 50.0, 500.0], requires_grad=True)
+    shapes = selector.bound(x)
+    assert bool((shapes >= low).all()) and bool((shapes <= high).all())
+    assert bool((shapes.diff() >= 0).all())
+    (gradient,) = torch.autograd.grad(shapes.sum(), x)
+    assert bool((gradient[1:] > 0).all()), "a clamp would have none at 500"
+
+
+def test_selector_is_fp32_in_any_dtype() -> None:
+    selector = Selector([4]).to(torch.bfloat16)
+    alpha, _ = selector(selector.join([torch.randn(1, 2, 4, dtype=torch.bfloat16)], []))
+    assert alpha.dtype == torch.float32
+
+
+def test_selector_of_words_and_measures_against_the_equation() -> None:
+    """W2 gelu(mean over the word of W1 x) + W3 z, with z standardised."""
+    selector = Selector([6], hidden_size=5, num_measures=2)
+    selector.center.copy_(torch.tensor([1.0, -2.0]))
+    selector.spread.copy_(torch.tensor([0.5, 3.0]))
+    words = [[0, 1, 2], [3], [4, 5]]
+    states, measures = torch.randn(1, 6, 6), torch.randn(1, 6, 2)
+    for word in words:
+        measures[:, word] = measures[:, word[:1]]  # which all tokens of a word share
+    same = torch.zeros(6, 6)
+    for word in words:
+        for i in word:
+            same[i, word] = 1 / len(word)
+    alpha, beta = selector(selector.join([states], [], measures), same[None])
+    z = (measures - torch.tensor([1.0, -2.0])) / torch.tensor([0.5, 3.0])
+    x = torch.cat([torch.nn.functional.layer_norm(states, (6,)), z], dim=-1)[0]
+    for word in words:
+        hidden = sum(selector.hidden.weight @ x[i] + selector.hidden.bias for i in word) / len(word)
+        y = selector.shapes.weight @ torch.nn.functional.gelu(hidden) + selector.shapes.bias
+        y = y + selector.direct.weight @ z[0, word[0]] + selector.direct.bias
+        expected = selector.bound(y)
+        for i in word:
+            assert torch.allclose(torch.stack([alpha[0, i], beta[0, i]]), expected, atol=1e-5)
