@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
+@lru_cache(maxsize=1)
+def _load(package: str) -> Any:
+    """The pipeline, kept: a call may be timed, and loading takes seconds."""
+    return require("spacy", "spacy").load(package, exclude=list(UNUSED))
+
+
 def scores(
     encoder: SentenceEncoder | None,
     texts: Sequence[str],
@@ -62,7 +69,7 @@ def scores(
         package: import name of the pipeline, one of `ner_packages`.
     """
     spacy = require("spacy", "spacy")
-    pipeline = spacy.load(package, exclude=list(UNUSED))
+    pipeline = _load(package)
     spans = text_words(texts, words)
     cut = [cut_text(text, row) for text, row in zip(texts, spans, strict=True)]
     documents = [

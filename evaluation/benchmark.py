@@ -245,7 +245,7 @@ def _contenders(
         notes += left_out
         if of_group and any(fingerprint(one.encoder) != print_of_peers for one in encoders):
             notes.append(
-                f"{of_group[0].method.title}: on another encoder than the peers, whose faithfulness is another scale."
+                f"{of_group[0].method.title}: on another encoder than the peers, so that faithfulness differs in scale."
             )
     order = {method.name: number for number, method in enumerate(chosen)}
     return sorted(contenders, key=lambda one: order[one.method.name.partition("@")[0]]), notes

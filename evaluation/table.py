@@ -279,7 +279,10 @@ def _card_every(rows: Sequence[list[MethodResult]]) -> str:
         headings += [f"{name} ↑", *(["gates - method"] if gates is not None else [])]
     ranked = min((int(result.common.get("sentences") or 0) for row in shown for result in row), default=0)
     number = max((len(values) for row in shown for result in row for values in result.areas.values()), default=0)
-    note = f"Means over the corpora, for every row: AP on the first {ranked} sentences of each, the rest on the first {number}."
+    note = (
+        f"Means over the corpora, on the same sentences for every row: AP on the first {ranked} of each, the rest on the "
+    )
+    note += f"first {number}."
     if gates is not None:
         note += f" Gates - method: {gates[0].title}, paired, with a 95% interval."
     return f"{_lines([*headings, PASSES[0].heading], lines)}\n\n{note}"

@@ -14,7 +14,10 @@ def load(**overrides):
 
 
 def install_pipeline(site: Path, name: str, names: dict[str, list[str]] | None) -> Path:
-    """A package in a folder of packages whose `ner` knows these phrases by label (None: it has no `ner`); its folder."""
+    """A package in a folder of packages whose `ner` knows these phrases by label (None: it has no `ner`); its folder.
+
+    Python keeps a package that was imported: one name for each test that loads one.
+    """
     import spacy
 
     pipeline = spacy.blank("en")
@@ -29,6 +32,7 @@ def install_pipeline(site: Path, name: str, names: dict[str, list[str]] | None) 
             ]
         )
     folder = site / name
+    site.mkdir(exist_ok=True)
     pipeline.to_disk(folder)
     (folder / "__init__.py").write_text(LOAD)
     info = site / f"{name}-1.2.3.dist-info"
