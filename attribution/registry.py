@@ -9,8 +9,13 @@ from typing import Any
 
 from ..common.checks import find_named
 from ..common.packages import available
+from ..configuration_hardkuma import ENTITIES, MEANING
 from .encoder import SentenceEncoder
+from .spacy_entities import ner_packages
 from .words import Span, WordScores
+
+# Gates are compared with labels of entities: rows that name no selector show that of entities, or the only one.
+_OF_ENTITIES = {"default": ENTITIES}
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class Method:
         expensive: more passes than one per sentence; benchmarks give it a smaller sample.
         seeded: depends on a seed; benchmarks run it with several.
         counted: uses word counts of a corpus (`counts`).
+        ranked: its scores rank words; False where it decides and no more.
+        lower: benchmarks measure its decisions on lower-cased text too.
     """
 
     name: str
@@ -42,6 +49,8 @@ class Method:
     expensive: bool = False
     seeded: bool = False
     counted: bool = False
+    ranked: bool = True
+    lower: bool = False
 
     @property
     def function(self) -> Callable[..., list[WordScores]]:
@@ -129,12 +138,55 @@ _ALL = (
         expensive=True,
         seeded=True,
     ),
-    Method("gates", "HardKuma gates (max)", "gates", "1", kind="gates"),
-    Method("gates_sum", "HardKuma gates (sum)", "gates", "1", {"aggregate": "sum"}, kind="gates"),
-    Method("gates_surface", "HardKuma gates, surface view (max)", "gates", "1", {"use_surface": True}, kind="gates"),
-    Method("capitals", "capital letters (reference)", "capitals", "0", kind="reference"),
+    Method("gates", "HardKuma gates (max)", "gates", "1", _OF_ENTITIES, kind="gates", lower=True),
+    Method("gates_sum", "HardKuma gates (sum)", "gates", "1", {**_OF_ENTITIES, "aggregate": "sum"}, kind="gates"),
+    Method(
+        "gates_surface",
+        "HardKuma gates, surface view (max)",
+        "gates",
+        "1",
+        {**_OF_ENTITIES, "use_surface": True},
+        kind="gates",
+        lower=True,
+    ),
+    Method(
+        "gates_form",
+        "HardKuma gates, form alone (max)",
+        "gates",
+        "1",
+        {**_OF_ENTITIES, "form_alone": True},
+        kind="gates",
+        lower=True,
+    ),
+    Method("gates_meaning", "HardKuma gates, meaning (max)", "gates", "1", {"default": MEANING}, kind="gates"),
+    Method("capitals", "capital letters (reference)", "capitals", "0", kind="reference", lower=True),
 )
-METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def spacy_methods() -> list[Method]:
+    """One for every installed spaCy pipeline that finds entities.
+
+    >>> [method.name for method in spacy_methods()] == [f"spacy_{package}" for package in ner_packages()]
+    True
+    """
+    return [
+        Method(
+            f"spacy_{package}",
+            f"spaCy {package} {version} (reference)",
+            "spacy_entities",
+            "0",
+            {"package": package},
+            needs=("spacy",),
+            extra="spacy",
+            kind="reference",
+            ranked=False,
+            lower=True,
+        )
+        for package, version in ner_packages().items()
+    ]
+
+
+METHODS: dict[str, Method] = {method.name: method for method in (*_ALL, *spacy_methods())}
 
 
 def find_method(name: str) -> Method:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .options import add_quiet_argument, add_selector_argument
 
+if TYPE_CHECKING:
+    from ..evaluation.benchmark import Checkpoint
+
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
-MODEL_HELP = "HardKuma checkpoint; repeat it for seeds of one recipe, or name recipes to compare them"
+MODEL_HELP = (
+    "HardKuma checkpoint (default: the released gate head; 'none': no gates); repeat it for seeds of one recipe, or name "
+    "recipes to compare them"
+)
+NO_MODEL = "none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -26,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
-    add_selector_argument(parser, default="entities, or the first")
+    add_selector_argument(parser, default="each row's own; given, it holds for all rows of gates")
     parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
@@ -35,7 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--expensive-sample", type=int, default=100, help="for methods of many passes (default: %(default)s)"
     )
     parser.add_argument(
-        "--faithfulness-sample", type=int, default=50, help="for sufficiency and comprehensiveness (default: %(default)s)"
+        "--faithfulness-sample",
+        type=int,
+        default=100,
+        help="for sufficiency and comprehensiveness, at most --expensive-sample (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lower",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure gates, capitals and spaCy on lower-cased text too (default: yes)",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of random methods (default: 0 1 2)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="draws for the intervals (default: %(default)s)")
@@ -73,7 +90,7 @@ def run(options: argparse.Namespace, command: str) -> int:
         options.seeds,
         options.output,
         encoder=options.encoder,
-        models=named_models(options.model),
+        models=find_models(options.model),
         corpora=options.corpora,
         resume=not options.again,
         progress=not options.quiet,
@@ -83,12 +100,28 @@ def run(options: argparse.Namespace, command: str) -> int:
         bootstrap=options.bootstrap,
         removal=options.removal,
         selector=options.selector,
+        lower=options.lower,
     )
     for path in options.card:
         write_table(path, card_table(benchmark.results, command))
     print(Path(benchmark.table).read_text(encoding="utf-8"))
     print(f"{benchmark.table}\n{benchmark.report}")
     return 0
+
+
+def find_models(values: Sequence[str]) -> Mapping[str, Sequence[Checkpoint]]:
+    """What `--model` says: checkpoints by recipe name, the released head where nothing is said, none where it says so.
+
+    >>> find_models(["none"]), find_models(["runs/x"])
+    ({}, {'': ['runs/x']})
+    """
+    if NO_MODEL in values and len(values) > 1:
+        raise ValueError(f"--model {NO_MODEL} leaves gates out, and other checkpoints are given; leave one of both out.")
+    if not values:
+        from ..common.models import load_released
+
+        return {"": [load_released()[0]]}
+    return {} if NO_MODEL in values else named_models(values)
 
 
 def named_models(values: Sequence[str]) -> dict[str, list[str]]:

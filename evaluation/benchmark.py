@@ -8,6 +8,7 @@ the same settings is not run twice.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,6 +20,7 @@ from transformers.utils import logging
 
 from .. import __version__
 from ..attribution.encoder import SentenceEncoder, tracker
+from ..attribution.gates import find_view
 from ..attribution.registry import METHODS, Method, find_method
 from ..attribution.words import WordScores
 from ..common.files import write_atomically
@@ -26,14 +28,24 @@ from ..common.versions import versions
 from ..corpora import LabelledSentence
 from ..encoders_hardkuma import fingerprint
 from ..modeling_hardkuma import HardKumaModel
-from .data import Corpus, find_corpora, labels_of, slug, texts_of
+from .compare import compare_faithfulness
+from .data import Corpus, find_corpora, labels_of, lower_cased, slug, texts_of
 from .faithfulness import RATES
-from .measure import faithfulness_metrics, label_metrics, precision_recall, stability_metrics
+from .measure import (
+    faithfulness_metrics,
+    hard_words,
+    label_metrics,
+    lower_case_metrics,
+    precision_recall,
+    stability_metrics,
+)
 from .ranking import Ranking
 from .results import MethodResult, as_json, load_result, result_path, save_result
 from .table import markdown_report
 
 logger = logging.get_logger(__name__)
+SPACY = "spacy_entities"
+SPACY_HINT = "install one that has a component `ner`, such as `python -m spacy download en_core_web_sm`."
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 Checkpoint = str | Path | HardKumaModel | SentenceEncoder
 
@@ -45,18 +57,20 @@ class Settings:
     Attributes:
         sample: sentences per corpus for methods of at most one pass per sentence.
         expensive_sample: sentences for the others; the first of the same sample.
-        faithfulness_sample: sentences that sufficiency and comprehensiveness are measured on; the first ones too.
+        faithfulness_sample: sentences that sufficiency and comprehensiveness are measured on; the first ones too, and no
+            more than `expensive_sample`, so that every method is measured on the same.
         seeds: of methods that need one (expensive ones use the first alone).
         rates, removal: see `faithfulness`.
         bootstrap: draws for the intervals.
         sample_seed: which sentences are drawn.
         examples: sentences shown in the report.
-        selector: of the gates, where a checkpoint has several.
+        selector: of all gates, where a checkpoint has several; by default each row asks for its own.
+        lower: measure decisions on lower-cased text too.
     """
 
     sample: int = 800
     expensive_sample: int = 100
-    faithfulness_sample: int = 50
+    faithfulness_sample: int = 100
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = RATES
     removal: str = "mask"
@@ -64,6 +78,7 @@ class Settings:
     sample_seed: int = 0
     examples: int = 6
     selector: str | None = None
+    lower: bool = True
 
     def __post_init__(self) -> None:
         for name in ("sample", "expensive_sample", "faithfulness_sample"):
@@ -97,6 +112,8 @@ class _Contender:
     method: Method
     encoders: list[SentenceEncoder]
     prints: list[str]
+    selector: str = ""
+    faithful: bool = True  # whether its words are to carry the embedding: names are not
 
 
 def run_benchmark(
@@ -142,17 +159,22 @@ def run_benchmark(
     folder = Path(output)
     groups = {name: [_load(one) for one in many] for name, many in _grouped(models).items()}
     peers = _peer_encoder(encoder, groups)
-    contenders, notes = _contenders(methods, peers, groups)
+    contenders, notes = _contenders(methods, peers, groups, config.selector)
     command = command or _call(data, methods, output, models, config)
     results: list[MethodResult] = []
     with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
         for corpus in chosen:
             results.append(_encoder_alone(corpus, peers, config, command))
             bar.update(1)
+            of_corpus = []
             for contender in contenders:
                 bar.set_postfix_str(f"{corpus.name}: {contender.method.name}")
-                results.append(_run_or_load(folder, corpus, contender, config, command, resume))
+                of_corpus.append(_run_or_load(folder, corpus, contender, config, command, resume))
                 bar.update(1)
+            compare_faithfulness(of_corpus, config.bootstrap)
+            for result in of_corpus:
+                save_result(folder, result)
+            results += of_corpus
     shown = {corpus.name: _example_sentences(corpus, config) for corpus in chosen}
     benchmark = Benchmark(results, folder, notes)
     write_atomically(benchmark.table, markdown_report(results, command, notes))
@@ -196,10 +218,14 @@ def _peer_encoder(
 
 
 def _contenders(
-    methods: Sequence[str] | None, peers: SentenceEncoder, groups: Mapping[str, list[SentenceEncoder]]
+    methods: Sequence[str] | None,
+    peers: SentenceEncoder,
+    groups: Mapping[str, list[SentenceEncoder]],
+    selector: str | None,
 ) -> tuple[list[_Contender], list[str]]:
     chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
-    contenders, notes = [], []
+    contenders: list[_Contender] = []
+    notes: list[str] = []
     print_of_peers = fingerprint(peers.encoder)
     for method in chosen:
         if method.missing:
@@ -208,16 +234,48 @@ def _contenders(
                 raise ImportError(f"{hint}, or leave {method.name!r} out.")
             notes.append(f"Left out: {hint}.")
         elif method.kind != "gates":
-            contenders.append(_Contender(method, [peers], [print_of_peers]))
-        elif groups:
-            for name, encoders in groups.items():
-                own = (
-                    replace(method, name=f"{method.name}@{slug(name)}", title=f"{method.title}, {name}") if name else method
-                )
-                contenders.append(_Contender(own, encoders, [fingerprint(one.model or one.encoder) for one in encoders]))
-        else:
+            contenders.append(_Contender(method, [peers], [print_of_peers], faithful=method.ranked))
+        elif not groups:
             notes.append(f"Left out: {method.title} needs a HardKuma checkpoint (--model).")
-    return contenders, notes
+    if methods is None and not any(method.module == SPACY for method in chosen):
+        notes.append(f"No spaCy model to compare with: {SPACY_HINT}")
+    for name, encoders in groups.items():
+        of_group, left_out = _gate_contenders([m for m in chosen if m.kind == "gates"], name, encoders, selector)
+        contenders += of_group
+        notes += left_out
+        if of_group and any(fingerprint(one.encoder) != print_of_peers for one in encoders):
+            notes.append(
+                f"{of_group[0].method.title}: on another encoder than the peers, so that faithfulness differs in scale."
+            )
+    order = {method.name: number for number, method in enumerate(chosen)}
+    return sorted(contenders, key=lambda one: order[one.method.name.partition("@")[0]]), notes
+
+
+def _gate_contenders(
+    methods: Sequence[Method], name: str, encoders: list[SentenceEncoder], selector: str | None
+) -> tuple[list[_Contender], list[str]]:
+    """Rows of one recipe's checkpoints; one that shows the same gates as another is left out."""
+    contenders: dict[Any, _Contender] = {}
+    notes = []
+    prints = [fingerprint(one.model or one.encoder) for one in encoders]
+    configs = [one.model.config for one in encoders if one.model is not None]
+    for method in methods:
+        views = tuple(find_view(config, selector=selector, **method.options) for config in configs)
+        shown = ", ".join(dict.fromkeys(view.selector for view in views))
+        title = method.title
+        if any(config.num_selectors > 1 for config in configs) and f", {shown}" not in title:
+            title = title.replace("gates", f"gates, {shown}", 1)
+        own = replace(method, title=title)
+        if name:
+            own = replace(own, name=f"{method.name}@{slug(name)}", title=f"{title}, {name}")
+        if views in contenders:
+            same = contenders[views].method.title
+            notes.append(f"Left out: {own.title}; it shows the same gates of this checkpoint as {same}.")
+            continue
+        by_default = [config.names[config.find_selector()] for config in configs]
+        faithful = selector is not None or [view.selector for view in views] == by_default
+        contenders[views] = _Contender(own, encoders, prints, shown, faithful)
+    return list(contenders.values()), notes
 
 
 def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -> str:
@@ -237,6 +295,8 @@ def _run_or_load(
     settings = {
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
         "method": method.module,
+        "title": method.title,  # has the version of a spaCy model
+        "faithful": contender.faithful,
         "options": dict(method.options),
         "corpus": corpus.digest,
         "encoders": contender.prints,
@@ -246,7 +306,7 @@ def _run_or_load(
     if known is not None:
         return known
     result = _measure(corpus, contender, config, settings, command)
-    save_result(folder, result)
+    save_result(folder, result)  # at once: a run that is stopped keeps it
     return result
 
 
@@ -256,19 +316,35 @@ def _measure(
     method = contender.method
     sentences = corpus.sample(config.expensive_sample if method.expensive else config.sample, config.sample_seed)
     runs, seconds, forward, backward = _score(corpus, contender, config, sentences)
-    metrics = label_metrics(sentences, runs, config.bootstrap)
+    metrics = label_metrics(sentences, runs, config.bootstrap, ranked=method.ranked)
     metrics |= stability_metrics(runs)
-    owners = [encoder for encoder in contender.encoders for _ in range(len(runs) // len(contender.encoders))]
-    few = min(config.faithfulness_sample, len(sentences))
-    faithful, curves = faithfulness_metrics(
-        owners, [run[:few] for run in runs], config.rates, config.removal, config.bootstrap
-    )
-    shared = min(config.expensive_sample, len(sentences))
-    common = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)["average_precision"]
-    measured: dict[str, dict[str, Any]] = {name: {**as_json(interval)} for name, interval in (metrics | faithful).items()}
-    labels = labels_of(sentences)
-    curves_of_runs = [Ranking(labels, [item.scores for item in run]).curve() for run in runs]
-    measured["average_precision"]["runs"] = [round(curve.average_precision(), 6) for curve in curves_of_runs]
+    if config.lower and method.lower:
+        small = [lower_cased(sentence) for sentence in sentences]
+        metrics |= lower_case_metrics(
+            small, _score(corpus, contender, config, small)[0], config.bootstrap, ranked=method.ranked
+        )
+    curves, areas = {}, {}
+    if contender.faithful:
+        owners = [encoder for encoder in contender.encoders for _ in range(len(runs) // len(contender.encoders))]
+        few = min(config.faithfulness_sample, config.expensive_sample, len(sentences))
+        faithful, curves["faithfulness"], by_sentence = faithfulness_metrics(
+            owners, [run[:few] for run in runs], config.rates, config.removal, config.bootstrap
+        )
+        metrics |= faithful
+        areas = {name: [_finite(value) for value in values] for name, values in by_sentence.items()}
+    measured: dict[str, dict[str, Any]] = {name: {**as_json(interval)} for name, interval in metrics.items()}
+    common: dict[str, float | None] = {}
+    if method.ranked:
+        labels = labels_of(sentences)
+        curves_of_runs = [Ranking(labels, [item.scores for item in run]).curve() for run in runs]
+        measured["average_precision"]["runs"] = [round(curve.average_precision(), 6) for curve in curves_of_runs]
+        curves["precision_recall"] = precision_recall(sentences, runs)
+        shared = min(config.expensive_sample, len(sentences))
+        on_shared = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)
+        common = {**as_json(on_shared["average_precision"]), "sentences": shared}
+    for name, rows in hard_words(sentences).items():
+        if f"recall_{name}" in measured:
+            measured[f"recall_{name}"]["words"] = sum(map(sum, rows))
     return MethodResult(
         **_head(method, corpus, sentences, command),
         runs=len(runs),
@@ -277,10 +353,16 @@ def _measure(
         forward_passes=forward,
         backward_passes=backward,
         metrics=measured,
-        common=as_json(common),
-        curves={"precision_recall": precision_recall(sentences, runs), "faithfulness": curves},
+        common=common,
+        curves=curves,
         examples=_example_scores(corpus, config, sentences, runs[0]),
+        selector=contender.selector,
+        areas=areas,
     )
+
+
+def _finite(value: float) -> float | None:
+    return round(float(value), 6) if math.isfinite(value) else None
 
 
 def _head(method: Method, corpus: Corpus, sentences: list[LabelledSentence], command: str) -> dict[str, Any]:

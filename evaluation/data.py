@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -115,3 +115,14 @@ def labels_of(sentences: Sequence[LabelledSentence]) -> list[list[int]]:
     [[0, 1]]
     """
     return [list(map(int, sentence.entity_mask)) for sentence in sentences]
+
+
+def lower_cased(sentence: LabelledSentence) -> LabelledSentence:
+    """The same words without capital letters; a letter whose small form is longer (a dotted capital I) stays.
+
+    >>> lower_cased(LabelledSentence("In \u0130zmir", ((0, 2), (3, 8)), ("O", "B-LOC"))).text
+    'in \u0130zmir'
+    """
+    small = (character.lower() for character in sentence.text)
+    text = "".join(new if len(new) == 1 else old for old, new in zip(sentence.text, small, strict=True))
+    return replace(sentence, text=text)

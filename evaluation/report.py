@@ -15,9 +15,8 @@ from ..rendering.html import document_head, page_foot, shade
 from ._style import STYLE
 from .plots import line_plot, scatter_plot, style_of
 from .results import MethodResult
-from .table import COLUMNS, LEGEND, cell, in_order
+from .table import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
-SAME_SENTENCES = ("common", "sufficiency", "comprehensiveness")  # measured on the same sentences for every method
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -59,7 +58,8 @@ def report_html(
     ]
     for number, (name, of_corpus) in enumerate(by_corpus.items()):
         parts.append(f'<section id="corpus-{number}"><h2>{escape(name)}</h2>')
-        parts += [_facts(of_corpus), _table(of_corpus), _plots(name, of_corpus)]
+        parts += [_table(table) for table in corpus_tables(of_corpus)]
+        parts.append(_plots(name, of_corpus))
         parts.append(_examples(of_corpus, examples.get(name, ())))
         parts.append("</section>")
     parts.append(f'<section><h2>How to read this</h2><p class="small">{escape(" ".join(LEGEND))}</p>')
@@ -70,34 +70,23 @@ def report_html(
     return "\n".join(parts)
 
 
-def _facts(results: Sequence[MethodResult]) -> str:
-    sizes = sorted({result.sentences for result in results}, reverse=True)
-    words = max(result.words for result in results)
-    several = f" ({', '.join(map(str, sizes[1:]))} for methods of many passes)" if len(sizes) > 1 else ""
-    return f"<p>{sizes[0]} sentences, {words:,} words{several}.</p>"
-
-
-def _table(results: Sequence[MethodResult]) -> str:
-    shown = [column for column in COLUMNS if any(cell(result, column) for result in results)]
-    full = max(result.sentences for result in results)
-    best = {column.name: _best(results, column.name, full) for column in shown}
-    head = "".join(f'<th scope="col">{_hyphenated(column.heading)}</th>' for column in shown)
+def _table(table: Table) -> str:
+    best = {column.name: _best(table.results, column.name) for column in table.columns if "↑" in column.heading}
+    head = "".join(f'<th scope="col">{_hyphenated(column.heading)}</th>' for column in table.columns)
     rows = []
-    for result in results:
+    for result in table.results:
         cells = []
-        for column in shown:
-            value = _value(result, column.name)
-            fair = column.name in SAME_SENTENCES or result.sentences == full
-            top = ' class="best"' if value is not None and fair and value == best[column.name] else ""
+        for column in table.columns:
+            value = values_of(result, column.name).get("value")
+            top = ' class="best"' if value is not None and value == best.get(column.name) else ""
             main, _, bounds = cell(result, column).partition(" [")
-            spread = f' <span class="spread">{escape(bounds.rstrip("]").replace(", ", "–"))}</span>' if bounds else ""
+            spread = f' <span class="spread">{escape(bounds.rstrip("]").replace(", ", " to "))}</span>' if bounds else ""
             cells.append(f"<td{top}>{escape(main)}{spread}</td>")
-        fewer = f'<span class="spread">{result.sentences} sentences</span>' if result.sentences < full else ""
-        title = f"{escape(result.title)}{fewer}"
-        rows.append(f'<tr class="{escape(result.kind)}"><th scope="row">{title}</th>{"".join(cells)}</tr>')
+        rows.append(f'<tr class="{escape(result.kind)}"><th scope="row">{escape(result.title)}</th>{"".join(cells)}</tr>')
     heading = f'<thead><tr><th scope="col">method</th>{head}</tr></thead>'
-    table = f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="results">{table}</div>'
+    shown = f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
+    title, note = f"<h3>{escape(table.title)}</h3>", f'<p class="small">{escape(table.note)}</p>'
+    return f'{title}{note}<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">{shown}</div>'
 
 
 def _hyphenated(heading: str) -> str:
@@ -106,14 +95,10 @@ def _hyphenated(heading: str) -> str:
     return escape(broken.replace("sufficiency", "suffi\u00adciency"))
 
 
-def _best(results: Sequence[MethodResult], name: str, full: int) -> float:
-    """The best value among methods that were measured on the same sentences; reference lines do not compete."""
-    rivals = [r for r in results if r.kind != "reference" and (name in SAME_SENTENCES or r.sentences == full)]
-    return max((_value(r, name) or 0.0 for r in rivals), default=0.0)
-
-
-def _value(result: MethodResult, name: str) -> float | None:
-    return result.common.get("value") if name == "common" else result.value(name)
+def _best(results: Sequence[MethodResult], name: str) -> float | None:
+    """The best value of a column; reference lines do not compete."""
+    values = [values_of(result, name).get("value") for result in results if result.kind != "reference"]
+    return max((value for value in values if value is not None), default=None)
 
 
 def _plots(corpus: str, results: Sequence[MethodResult]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ..common.files import write_atomically
 from .bootstrap import Interval
 
-FORMAT = 1  # raise it when the numbers of an older version are no longer comparable
+FORMAT = 2  # raise it when the numbers of an older version are no longer comparable
 
 
 @dataclass
@@ -30,6 +30,10 @@ class MethodResult:
         metrics: name -> value, low, high (95%), None where undefined; of average precision also that of all runs.
         common: average precision on the sentences that every method has in common.
         curves: `precision_recall` and `faithfulness`, for plots.
+        selector: of gates; empty for other methods.
+        areas: sufficiency and comprehensiveness of each sentence, by name; None for sentences without words.
+        differences: how much more sufficient and comprehensive the gates are on the same sentences, by name: value, low,
+            high (95%, paired); see `compare_faithfulness`.
         examples: scores (and decisions) of the first run on the example sentences.
     """
 
@@ -52,6 +56,9 @@ class MethodResult:
     common: dict[str, float | None] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
+    selector: str = ""
+    areas: dict[str, list[float | None]] = field(default_factory=dict)
+    differences: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
     @property
     def seconds_per_sentence(self) -> float:

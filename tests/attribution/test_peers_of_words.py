@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from hardkuma import HardKumaModel, load_released, score_texts, surface_batch
 from hardkuma.attribution import METHODS, SentenceEncoder, WordCounts, find_method, whitespace_words
+from hardkuma.attribution.gates import find_view, without_meaning
 from hardkuma.common import packages
+from hardkuma.configuration_hardkuma import ENTITIES
 from hardkuma.surface_hardkuma import find_words
+
+from ..norms import with_unequal_norms
 
 CORPUS = ["the cat sat", "the dog sat down", "The End", "a cat and a dog"]
 
@@ -173,12 +178,57 @@ def test_the_benchmark_scores_as_users_do(name: str, use_surface: bool) -> None:
     words[0] = [(0, 11), (12, 17)]
     with encoder.counting() as used:
         results = METHODS[name].scores(encoder, texts, words)
-    scored = score_texts(model, texts, words=words, use_surface=use_surface, aggregate="sum")
+    selector = model.config.names[model.config.find_selector(default=ENTITIES)]
+    scored = score_texts(model, texts, words=words, use_surface=use_surface, selector=selector, aggregate="sum")
     assert used.forward == sum(item.windows for item in scored) > len(texts)
     for result, item in zip(results, scored, strict=True):
         assert result.scores == (item.scores if name == "gates_sum" else item.probabilities)
         assert result.selected == item.decide() and result.words == item.words and not result.missing
     assert all(total >= largest for item in scored for total, largest in zip(item.scores, item.probabilities, strict=True))
+
+
+def test_rows_ask_for_their_selector(
+    make_two: Callable[..., HardKumaModel], make_model: Callable[..., HardKumaModel]
+) -> None:
+    texts = ["marie curie moved to paris", "the river runs by london"]
+    model = with_unequal_norms(make_two(meaning_weight={"meaning": 0.0, "entities": 3.0}))
+    encoder = SentenceEncoder.from_model(model)
+
+    def row(name: str, **options: object) -> list[list[float]]:
+        return [result.scores for result in METHODS[name].scores(encoder, texts, **options)]
+
+    def direct(selector: str, **options: object) -> list[list[float]]:
+        return [item.probabilities for item in score_texts(model, texts, use_surface=False, selector=selector, **options)]
+
+    assert row("gates") == direct("entities") != direct("meaning") == row("gates_meaning")
+    assert row("gates", selector="meaning") == direct("meaning")
+    # Form alone: the same head with meaning_weight 0, and the model is left as it was.
+    weighed, form = direct("entities"), row("gates_form")
+    assert model.config.meaning_weight == {"meaning": 0.0, "entities": 3.0} and direct("entities") == weighed
+    assert max(abs(a - b) for a, b in zip(form[0], weighed[0], strict=True)) > 0.01
+    model.config.meaning_weight = 0.0
+    assert form == direct("entities") == row("gates_form")
+    # A lone selector answers to every row.
+    alone = SentenceEncoder.from_model(make_model())
+    rows = [METHODS[name].scores(alone, texts)[0].scores for name in ("gates", "gates_meaning", "gates_form")]
+    assert rows[0] == rows[1] == rows[2]
+    with pytest.raises(ValueError, match="no selector 'nouns'"):
+        row("gates", selector="nouns")
+
+
+def test_views_say_which_rows_are_the_same(make_two: Callable[..., HardKumaModel]) -> None:
+    config = make_two(meaning_weight={"meaning": 0.0, "entities": 3.0}).config
+
+    def view(name: str, **options: object) -> object:
+        return find_view(config, **{**METHODS[name].options, **options})
+
+    names = ("gates", "gates_sum", "gates_surface", "gates_form", "gates_meaning")
+    assert len({view(name) for name in names}) == 5
+    assert view("gates", selector="meaning") == view("gates_meaning")
+    with pytest.raises(RuntimeError, match="inside"), without_meaning(config):
+        assert view("gates_form") == view("gates")
+        raise RuntimeError("inside")
+    assert view("gates_form") != view("gates")
 
 
 def test_gates_need_a_model(known: SentenceEncoder) -> None:

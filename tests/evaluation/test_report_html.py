@@ -59,6 +59,9 @@ def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
     assert "@import" not in page and not re.search(r"url\((?!#)", page)
     assert SCRIPT in "".join(parsed.text)
     assert parsed.tags.count("svg") == 4 and parsed.tags.count("details") == 4
+    for title in ("Entity words", "Entity words that are easily missed", "Faithfulness"):
+        assert f"<h3>{title}</h3>" in page and f'aria-label="{title}"' in page
+    assert parsed.tags.count("table") == 3 and "4 sentences" not in page and "5 sentences, 31 words" in page
     # Ids are unique over all plots.
     ids = [value for name, value in parsed.attributes if name == "id"]
     assert len(ids) == len(set(ids))
