@@ -1,4 +1,4 @@
-"""Does the contrastive recipe still collapse? Many seeds, and a sweep of the target rate; every run must end near its target.
+"""Does the contrastive recipe still collapse? Many seeds, and a sweep of the target rate: every run must end near its own.
 
     python benchmarks/collapse.py
 
