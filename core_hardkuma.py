@@ -13,7 +13,7 @@ from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
 from .gates_hardkuma import Kumaraswamy, sample_gate, select_best_word, select_rate, select_words
-from .inputs_hardkuma import TokenBatch, continuing_tokens, prepare, tracing
+from .inputs_hardkuma import TokenBatch, continuing_tokens, is_sign, prepare, same_word, tracing
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import pool, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
@@ -136,19 +136,28 @@ class HardKumaCore(HardKumaPreTrainedModel):
         units = [self.config.of_selector("selector_unit", k) for k in selectors]
         if rate is None and "word" not in units:
             return (probs > self.config.decision_threshold).float()
-        rows = []
+        rows, words = [], self._words(batch)
         for unit, row in zip(units, probs.split(1, dim=1), strict=True):
             if rate is None:
                 passed = (row > self.config.decision_threshold).float()
                 if unit == "word":
-                    best = select_best_word(row, batch.content, batch.continues)
+                    best = select_best_word(row, words, batch.continues)
                     passed = torch.where(passed.sum(-1, keepdim=True) > 0, passed, best)
                 rows.append(passed)
             elif unit == "token":
                 rows.append(select_rate(row, batch.content[:, None], rate))
             else:
-                rows.append(select_words(row, batch.content, batch.continues, rate))
+                rows.append(select_words(row, words, batch.continues, rate))
         return torch.cat(rows, dim=1)
+
+    def _words(self, batch: TokenBatch) -> Tensor:
+        """(batch, length) bool, the content tokens that are part of words, not of signs; all, where there is no word."""
+        if batch.input_ids is None or not hasattr(self.gate_head, "token_kinds"):
+            return batch.content
+        written = ~is_sign(self.gate_head.token_kinds, batch.input_ids) & batch.content
+        words = (same_word(batch.continues).float() @ written[..., None].float())[..., 0] > 0
+        words = words & batch.content
+        return torch.where(words.any(-1, keepdim=True), words, batch.content)
 
     def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
         """Pool(H, m): (batch, 1, hidden)."""

@@ -119,11 +119,25 @@ def continuing_tokens(kinds: Tensor, input_ids: Tensor) -> Tensor:
     >>> continuing_tokens(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 1, 1, 2, 1]]))
     tensor([[False,  True,  True, False, False]])
     """
+    of_tokens = _kinds_of(kinds, input_ids)
+    before = torch.cat([torch.full_like(of_tokens[:, :1], ALONE), of_tokens[:, :-1]], dim=1)
+    return (of_tokens == CONTINUES) & (before != ALONE)
+
+
+def is_sign(kinds: Tensor, input_ids: Tensor) -> Tensor:
+    """Which tokens hold no letter and no digit, (batch, length) bool.
+
+    >>> is_sign(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 2]]))
+    tensor([[False,  True]])
+    """
+    return _kinds_of(kinds, input_ids) == ALONE
+
+
+def _kinds_of(kinds: Tensor, input_ids: Tensor) -> Tensor:
     # Tokens that were added since have no kind: they start a word.
     known = input_ids < len(kinds)
     of_tokens = torch.where(known, kinds.long()[torch.where(known, input_ids, 0)], STARTS)
-    before = torch.cat([torch.full_like(of_tokens[:, :1], ALONE), of_tokens[:, :-1]], dim=1)
-    return (of_tokens == CONTINUES) & (before != ALONE)
+    return of_tokens
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

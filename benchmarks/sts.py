@@ -49,12 +49,13 @@ def interval(cosines: np.ndarray, scores: np.ndarray, samples: int = 500) -> tup
 
 
 def share_without(model: HardKumaModel, texts: list[str]) -> float:
-    """How many of the sentences have no token above the model's threshold: their rationales are all the same."""
+    """How many of the sentences have no token that is selected: their rationales are all the same."""
     empty = 0
     for first in range(0, len(texts), 64):
         inputs = model.tokenizer(texts[first : first + 64], padding=True, truncation=True, return_tensors="pt")
-        chosen = model.gate_probabilities(**inputs) > model.config.decision_threshold
-        empty += int((~chosen.flatten(1).any(-1)).sum())
+        name = model.config.names[model.config.find_selector()]
+        chosen = model(**inputs, selector=name, return_embeddings=False).gates
+        empty += int((chosen.sum(-1) == 0).sum())
     return empty / len(texts)
 
 
@@ -74,7 +75,7 @@ def main() -> None:
 
         print(f"{len(scores)} pairs of {arguments.data.name}; view {gates.config.view}")
         empty = share_without(gates, list(dict.fromkeys([*first, *second])))
-        print(f"{empty:.0%} of the sentences have no token above the model's threshold")
+        print(f"{empty:.0%} of the sentences have no selected token")
         print("| embedding | rate | Spearman | 95% interval |\n|---|---|---|---|")
         settings = [("anchor", None), ("rationale", None), ("complement", None)]
         settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]
