@@ -262,7 +262,8 @@ def _card_entities(rows: Sequence[list[MethodResult]], corpora: Sequence[str]) -
 
 def _card_every(rows: Sequence[list[MethodResult]]) -> str:
     """Average precision and faithfulness of every method on the sentences that all have."""
-    gates = next((row for row in rows if row[0].kind == "gates" and row[0].areas), None)
+    first = faithful_gates([row[0] for row in rows])
+    gates = next((row for row in rows if row[0] is first), None)
     lines = []
     shown = [row for row in rows if row[0].common]
     for row in sorted(shown, key=_card_order):

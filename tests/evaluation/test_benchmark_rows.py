@@ -14,9 +14,9 @@ from hardkuma.attribution.registry import spacy_methods
 from hardkuma.commands.benchmark import find_models, main
 from hardkuma.common.models import load_released
 from hardkuma.encoders_hardkuma import fingerprint
-from hardkuma.evaluation import benchmark as module
 from hardkuma.evaluation.benchmark import Benchmark, run_benchmark
 from hardkuma.evaluation.compare import compare_faithfulness, faithful_gates, paired_differences
+from hardkuma.evaluation.contenders import SPACY, find_contenders
 from hardkuma.evaluation.data import labels_of, lower_cased, read_corpus, texts_of
 from hardkuma.evaluation.measure import label_metrics
 from hardkuma.evaluation.ranking import Ranking
@@ -154,10 +154,10 @@ def test_spacy_decides_and_does_not_rank(
 
 
 def test_without_a_spacy_model_a_note_says_so(encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name, method in METHODS.items() if method.module == module.SPACY]:
+    for name in [name for name, method in METHODS.items() if method.module == SPACY]:
         monkeypatch.delitem(METHODS, name)
-    assert any("python -m spacy download" in note for note in module._contenders(None, encoder, {}, None)[1])
-    assert not any("spaCy" in note for note in module._contenders(["norm"], encoder, {}, None)[1])
+    assert any("python -m spacy download" in note for note in find_contenders(None, encoder, {}, None)[1])
+    assert not any("spaCy" in note for note in find_contenders(["norm"], encoder, {}, None)[1])
 
 
 # ---- lower case, digits ---------------------------------------------------------------------------------------------
@@ -273,6 +273,8 @@ def test_intervals_against_a_naive_loop() -> None:
     assert gap.high - gap.low < 0.01 < np.std(hard) / np.sqrt(30)  # unpaired it would be far wider
     compare_faithfulness([peer], 10)
     assert peer.differences == {}
+    meaning = with_areas("gates_meaning@new", ours.tolist(), "gates")
+    assert faithful_gates([peer, gates, meaning]) is meaning and faithful_gates([peer]) is None
 
 
 def test_a_card_compares_over_all_corpora() -> None:
