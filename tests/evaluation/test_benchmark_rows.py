@@ -288,4 +288,10 @@ def test_a_card_compares_over_all_corpora() -> None:
     assert line.startswith("| peer | .500 | .500 | +.312 [")  # mean of .25, .5, .25, .25
     assert "| **gates** | .500 | .500 |  |" in card
     assert "Sentences, the same for every row: 9 of a, 9 of b." in card and "AP on the first 2 of each" in card
+    # The second table goes by what it shows: on the same sentences the peer is better.
+    for result in results:
+        result.common["value"] = 0.75 if result.method == "peer" else 0.25
+        result.metrics["average_precision"]["value"] = 0.25 if result.method == "peer" else 0.75
+    first, second = card_table(results, "it").split("Sentences, the same")
+    assert first.index("**gates**") < first.index("| peer |") and second.index("| peer |") < second.index("**gates**")
     assert "gates - method" not in card_table([result for result in results if result.kind == "peer"], "it")
