@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,14 @@ from transformers.utils import logging
 
 from .. import __version__
 from ..attribution.encoder import SentenceEncoder, tracker
-from ..attribution.gates import find_view
-from ..attribution.registry import METHODS, Method, find_method
+from ..attribution.registry import Method
 from ..attribution.words import WordScores
 from ..common.files import write_atomically
 from ..common.versions import versions
 from ..corpora import LabelledSentence
-from ..encoders_hardkuma import fingerprint
-from ..modeling_hardkuma import HardKumaModel
 from .compare import compare_faithfulness
-from .data import Corpus, find_corpora, labels_of, lower_cased, slug, texts_of
+from .contenders import Checkpoint, Contender, find_contenders, find_peer_encoder, group_models, load_checkpoint
+from .data import Corpus, find_corpora, labels_of, lower_cased, texts_of
 from .faithfulness import RATES
 from .measure import (
     faithfulness_metrics,
@@ -44,10 +42,6 @@ from .results import MethodResult, as_json, load_result, result_path, save_resul
 from .table import markdown_report
 
 logger = logging.get_logger(__name__)
-SPACY = "spacy_entities"
-SPACY_HINT = "install one that has a component `ner`, such as `python -m spacy download en_core_web_sm`."
-ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-Checkpoint = str | Path | HardKumaModel | SentenceEncoder
 
 
 @dataclass(frozen=True)
@@ -105,17 +99,6 @@ class Benchmark:
         return self.folder / "report.html"
 
 
-@dataclass
-class _Contender:
-    """A method with the encoders that it runs on: one, or several checkpoints of one recipe."""
-
-    method: Method
-    encoders: list[SentenceEncoder]
-    prints: list[str]
-    selector: str = ""
-    faithful: bool = True  # whether its words are to carry the embedding: names are not
-
-
 def run_benchmark(
     data: str | Path | Sequence[str | Path],
     methods: Sequence[str] | None = None,
@@ -157,9 +140,9 @@ def run_benchmark(
     config = Settings(sample=sample, seeds=tuple(seeds), **settings)
     chosen = find_corpora(data, corpora)
     folder = Path(output)
-    groups = {name: [_load(one) for one in many] for name, many in _grouped(models).items()}
-    peers = _peer_encoder(encoder, groups)
-    contenders, notes = _contenders(methods, peers, groups, config.selector)
+    groups = {name: [load_checkpoint(one) for one in many] for name, many in group_models(models).items()}
+    peers = find_peer_encoder(encoder, groups)
+    contenders, notes = find_contenders(methods, peers, groups, config.selector)
     command = command or _call(data, methods, output, models, config)
     results: list[MethodResult] = []
     with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
@@ -184,100 +167,6 @@ def run_benchmark(
     return benchmark
 
 
-# ---- what to run ----------------------------------------------------------------------------------------------------
-
-
-def _grouped(models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint]) -> dict[str, list[Checkpoint]]:
-    if isinstance(models, Mapping):
-        return {name: list(many) for name, many in models.items()}
-    if isinstance(models, (str, Path)):
-        models = [models]
-    return {"": list(models)} if len(models) else {}
-
-
-def _load(source: Checkpoint) -> SentenceEncoder:
-    if isinstance(source, SentenceEncoder):
-        loaded = source
-    elif isinstance(source, (str, Path)):
-        loaded = SentenceEncoder.load(source)
-    else:
-        loaded = SentenceEncoder.from_model(source)
-    if loaded.model is None:
-        raise ValueError(f"{source} is an encoder without gates; give a HardKuma checkpoint, or pass it as encoder=.")
-    return loaded
-
-
-def _peer_encoder(
-    encoder: str | Path | SentenceEncoder | None, groups: Mapping[str, list[SentenceEncoder]]
-) -> SentenceEncoder:
-    if isinstance(encoder, SentenceEncoder):
-        return encoder
-    if encoder is None and groups:
-        return next(iter(groups.values()))[0]
-    return SentenceEncoder.load(ENCODER if encoder is None else encoder)
-
-
-def _contenders(
-    methods: Sequence[str] | None,
-    peers: SentenceEncoder,
-    groups: Mapping[str, list[SentenceEncoder]],
-    selector: str | None,
-) -> tuple[list[_Contender], list[str]]:
-    chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
-    contenders: list[_Contender] = []
-    notes: list[str] = []
-    print_of_peers = fingerprint(peers.encoder)
-    for method in chosen:
-        if method.missing:
-            hint = f"{method.title} needs {', '.join(method.missing)}: pip install 'hardkuma[{method.extra}]'"
-            if methods is not None:
-                raise ImportError(f"{hint}, or leave {method.name!r} out.")
-            notes.append(f"Left out: {hint}.")
-        elif method.kind != "gates":
-            contenders.append(_Contender(method, [peers], [print_of_peers], faithful=method.ranked))
-        elif not groups:
-            notes.append(f"Left out: {method.title} needs a HardKuma checkpoint (--model).")
-    if methods is None and not any(method.module == SPACY for method in chosen):
-        notes.append(f"No spaCy model to compare with: {SPACY_HINT}")
-    for name, encoders in groups.items():
-        of_group, left_out = _gate_contenders([m for m in chosen if m.kind == "gates"], name, encoders, selector)
-        contenders += of_group
-        notes += left_out
-        if of_group and any(fingerprint(one.encoder) != print_of_peers for one in encoders):
-            notes.append(
-                f"{of_group[0].method.title}: on another encoder than the peers, so that faithfulness differs in scale."
-            )
-    order = {method.name: number for number, method in enumerate(chosen)}
-    return sorted(contenders, key=lambda one: order[one.method.name.partition("@")[0]]), notes
-
-
-def _gate_contenders(
-    methods: Sequence[Method], name: str, encoders: list[SentenceEncoder], selector: str | None
-) -> tuple[list[_Contender], list[str]]:
-    """Rows of one recipe's checkpoints; one that shows the same gates as another is left out."""
-    contenders: dict[Any, _Contender] = {}
-    notes = []
-    prints = [fingerprint(one.model or one.encoder) for one in encoders]
-    configs = [one.model.config for one in encoders if one.model is not None]
-    for method in methods:
-        views = tuple(find_view(config, selector=selector, **method.options) for config in configs)
-        shown = ", ".join(dict.fromkeys(view.selector for view in views))
-        title = method.title
-        if any(config.num_selectors > 1 for config in configs) and f", {shown}" not in title:
-            title = title.replace("gates", f"gates, {shown}", 1)
-        own = replace(method, title=title)
-        if name:
-            own = replace(own, name=f"{method.name}@{slug(name)}", title=f"{title}, {name}")
-        if views in contenders:
-            same = contenders[views].method.title
-            notes.append(f"Left out: {own.title}; it shows the same gates of this checkpoint as {same}.")
-            continue
-        by_default = [config.names[config.find_selector()] for config in configs]
-        faithful = selector is not None or [view.selector for view in views] == by_default
-        contenders[views] = _Contender(own, encoders, prints, shown, faithful)
-    return list(contenders.values()), notes
-
-
 def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -> str:
     names = data if isinstance(data, (str, Path)) else [str(path) for path in data]
     changed = {k: v for k, v in asdict(config).items() if v != asdict(Settings())[k]}
@@ -289,7 +178,7 @@ def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -
 
 
 def _run_or_load(
-    folder: Path, corpus: Corpus, contender: _Contender, config: Settings, command: str, resume: bool
+    folder: Path, corpus: Corpus, contender: Contender, config: Settings, command: str, resume: bool
 ) -> MethodResult:
     method = contender.method
     settings = {
@@ -311,7 +200,7 @@ def _run_or_load(
 
 
 def _measure(
-    corpus: Corpus, contender: _Contender, config: Settings, settings: dict[str, Any], command: str
+    corpus: Corpus, contender: Contender, config: Settings, settings: dict[str, Any], command: str
 ) -> MethodResult:
     method = contender.method
     sentences = corpus.sample(config.expensive_sample if method.expensive else config.sample, config.sample_seed)
@@ -381,7 +270,7 @@ def _head(method: Method, corpus: Corpus, sentences: list[LabelledSentence], com
 
 
 def _score(
-    corpus: Corpus, contender: _Contender, config: Settings, sentences: list[LabelledSentence]
+    corpus: Corpus, contender: Contender, config: Settings, sentences: list[LabelledSentence]
 ) -> tuple[list[list[WordScores]], float, int, int]:
     """Word scores of every run, with the seconds and passes that they took."""
     method = contender.method

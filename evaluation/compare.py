@@ -40,8 +40,9 @@ def _gap(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.nda
 
 
 def faithful_gates(results: Sequence[MethodResult]) -> MethodResult | None:
-    """The gates that peers are compared with: the first whose faithfulness was measured, those of meaning."""
-    return next((result for result in results if result.kind == "gates" and result.areas), None)
+    """The gates that peers are compared with: the row of meaning, or the first gates whose faithfulness was measured."""
+    gates = [result for result in results if result.kind == "gates" and result.areas]
+    return min(gates, key=lambda result: not result.method.startswith("gates_meaning"), default=None)
 
 
 def compare_faithfulness(results: Sequence[MethodResult], samples: int) -> None:

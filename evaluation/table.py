@@ -262,10 +262,11 @@ def _card_entities(rows: Sequence[list[MethodResult]], corpora: Sequence[str]) -
 
 def _card_every(rows: Sequence[list[MethodResult]]) -> str:
     """Average precision and faithfulness of every method on the sentences that all have."""
-    gates = next((row for row in rows if row[0].kind == "gates" and row[0].areas), None)
+    first = faithful_gates([row[0] for row in rows])
+    gates = next((row for row in rows if row[0] is first), None)
     lines = []
     shown = [row for row in rows if row[0].common]
-    for row in sorted(shown, key=_card_order):
+    for row in sorted(shown, key=lambda row: _card_order(row, "common")):
         cells = [_number(_mean([result.common.get("value") for result in row]))]
         differences = {}
         if gates is not None and row is not gates and row[0].areas and len(row) == len(gates):
@@ -288,8 +289,8 @@ def _card_every(rows: Sequence[list[MethodResult]]) -> str:
     return f"{_lines([*headings, PASSES[0].heading], lines)}\n\n{note}"
 
 
-def _card_order(row: Sequence[MethodResult]) -> tuple[bool, float]:
-    return row[0].kind == "reference", -(_mean([result.value("average_precision") for result in row]) or 0.0)
+def _card_order(row: Sequence[MethodResult], column: str = "average_precision") -> tuple[bool, float]:
+    return row[0].kind == "reference", -(_mean([values_of(result, column).get("value") for result in row]) or 0.0)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -338,10 +339,11 @@ def write_table(path: Path, table: str) -> None:
 
 
 CARD_LEGEND = (
-    "AP: average precision of word scores against gold entity words, which no method but spaCy was trained on. F1: of a "
-    "method's own decisions (spaCy: entities of any type but numbers and times). Sufficiency: cosine of the top words' "
-    "embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; re-encoded, mean over selection rates of 5 "
-    "to 50%. Passes: of the encoder, forward and backward. ↑ higher is better, ↓ lower is better."
+    "AP: average precision of word scores against gold entity words, which gates and peers were not trained on. F1: of a "
+    "method's own decisions (spaCy, whose models are trained on labels: entities of any type but numbers and times). "
+    "Sufficiency: cosine of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; "
+    "re-encoded, mean over selection rates of 5 to 50%. Passes: of the encoder, forward and backward. ↑ higher is better, "
+    "↓ lower is better."
 )
 LEGEND = (
     "AP: average precision of word scores against gold entity words, over all words of the sample, with a 95% interval "

@@ -336,7 +336,8 @@ def test_the_demo(case: Case, scored: list[ScoredText]) -> None:
 
 
 def test_the_benchmark(case: Case, expected: Answers) -> None:
-    results = METHODS["gates_surface"].scores(SentenceEncoder.from_model(case.model), TEXTS, **case.named)
+    # The benchmark's rows ask for entities where they are asked for nothing: here the selector is named.
+    results = METHODS["gates_surface"].scores(SentenceEncoder.from_model(case.model), TEXTS, selector=case.selector)
     answers: Answers = []
     for result in results:
         rows = zip(result.words, result.scores, result.selected, strict=True)

@@ -14,9 +14,9 @@ from hardkuma.attribution.registry import spacy_methods
 from hardkuma.commands.benchmark import find_models, main
 from hardkuma.common.models import load_released
 from hardkuma.encoders_hardkuma import fingerprint
-from hardkuma.evaluation import benchmark as module
 from hardkuma.evaluation.benchmark import Benchmark, run_benchmark
 from hardkuma.evaluation.compare import compare_faithfulness, faithful_gates, paired_differences
+from hardkuma.evaluation.contenders import SPACY, find_contenders
 from hardkuma.evaluation.data import labels_of, lower_cased, read_corpus, texts_of
 from hardkuma.evaluation.measure import label_metrics
 from hardkuma.evaluation.ranking import Ranking
@@ -154,10 +154,10 @@ def test_spacy_decides_and_does_not_rank(
 
 
 def test_without_a_spacy_model_a_note_says_so(encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name, method in METHODS.items() if method.module == module.SPACY]:
+    for name in [name for name, method in METHODS.items() if method.module == SPACY]:
         monkeypatch.delitem(METHODS, name)
-    assert any("python -m spacy download" in note for note in module._contenders(None, encoder, {}, None)[1])
-    assert not any("spaCy" in note for note in module._contenders(["norm"], encoder, {}, None)[1])
+    assert any("python -m spacy download" in note for note in find_contenders(None, encoder, {}, None)[1])
+    assert not any("spaCy" in note for note in find_contenders(["norm"], encoder, {}, None)[1])
 
 
 # ---- lower case, digits ---------------------------------------------------------------------------------------------
@@ -273,6 +273,8 @@ def test_intervals_against_a_naive_loop() -> None:
     assert gap.high - gap.low < 0.01 < np.std(hard) / np.sqrt(30)  # unpaired it would be far wider
     compare_faithfulness([peer], 10)
     assert peer.differences == {}
+    meaning = with_areas("gates_meaning@new", ours.tolist(), "gates")
+    assert faithful_gates([peer, gates, meaning]) is meaning and faithful_gates([peer]) is None
 
 
 def test_a_card_compares_over_all_corpora() -> None:
@@ -286,4 +288,10 @@ def test_a_card_compares_over_all_corpora() -> None:
     assert line.startswith("| peer | .500 | .500 | +.312 [")  # mean of .25, .5, .25, .25
     assert "| **gates** | .500 | .500 |  |" in card
     assert "Sentences, the same for every row: 9 of a, 9 of b." in card and "AP on the first 2 of each" in card
+    # The second table goes by what it shows: on the same sentences the peer is better.
+    for result in results:
+        result.common["value"] = 0.75 if result.method == "peer" else 0.25
+        result.metrics["average_precision"]["value"] = 0.25 if result.method == "peer" else 0.75
+    first, second = card_table(results, "it").split("Sentences, the same")
+    assert first.index("**gates**") < first.index("| peer |") and second.index("| peer |") < second.index("**gates**")
     assert "gates - method" not in card_table([result for result in results if result.kind == "peer"], "it")
