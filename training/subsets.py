@@ -91,7 +91,8 @@ class SubsetEncoder:
         return cosine_similarity(vectors, of_jobs, dim=-1)
 
     def _embed_batch(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Tensor:
-        model, packed = self.model, self.first_position is not None
+        model, first = self.model, self.first_position
+        packed = first is not None
         length = max(int(kept.sum()) if packed else len(ids) for ids, kept in rows)
         ids = np.zeros((len(rows), max(length, 1)), dtype=np.int64)
         mask, positions = np.zeros_like(ids), np.zeros_like(ids)
@@ -100,7 +101,7 @@ class SubsetEncoder:
             ids[row, : len(places)], positions[row, : len(places)] = tokens[places], places
             mask[row, : len(places)] = kept[places]
         tensors = [torch.from_numpy(array).to(model.device) for array in (ids, mask, positions)]
-        extra = {"position_ids": tensors[2] + self.first_position} if packed else {}
+        extra = {} if first is None else {"position_ids": tensors[2] + first}
         states = model.encoder(input_ids=tensors[0], attention_mask=tensors[1], **extra).last_hidden_state
         pooled = pool(states, tensors[1][:, None], model.config.pooling_modes)
         return sentence_embedding(model, pooled)[:, 0]
