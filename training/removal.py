@@ -38,7 +38,7 @@ from .store import StateStore
 from .subsets import SubsetEncoder, TokenWords
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of the subsets' sizes
-SCALE = 0.05  # how much of the value one unit of log-odds stands for: puts gates of ordinary words between -3 and 3
+SCALE = 0.1  # what one unit of log-odds is worth; at .05 the best words come near the bound of the shapes
 CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
 BATCH = 64  # sentences of one step of the fit
 INPUT_DROPOUT, HIDDEN_DROPOUT = 0.2, 0.3
