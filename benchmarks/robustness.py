@@ -4,7 +4,8 @@
 
 Each corpus is measured as it stands, lower-cased and upper-cased; `tests/data/biomedical.conll` and
 `tests/data/silent_capitals.conll` (names that are written in lower case) are sentences of our own. "form alone" is the same
-gates without the weight of words (`meaning_weight` 0); "adapted" estimates the log-odds anew on the corpus' own unlabelled text (`hardkuma adapt`).
+gates without the weight of words (`meaning_weight` 0); "adapted" estimates the log-odds anew on the corpus' own unlabelled
+text (`hardkuma adapt`).
 """
 
 from __future__ import annotations
