@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from hardkuma import train
-from hardkuma.training import resuming, trainer
+from hardkuma import HardKumaModel, train
+from hardkuma.training import removal, resuming, trainer
+from hardkuma.training.recipe import load_recipe
 from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,10 +64,76 @@ def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, c
     assert not (tmp_path / "run" / "checkpoints").exists() and not (tmp_path / "run" / "store").exists()
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
-def test_every_recipe_trains(path: Path, arguments: Callable, tmp_path: Path) -> None:
+BY_REMOVAL = [path for path in RECIPES if load_recipe(path).objective == "removal"]
+CONTRASTIVE = [path for path in RECIPES if path not in BY_REMOVAL]
+
+
+@pytest.mark.parametrize("path", CONTRASTIVE, ids=[path.stem for path in CONTRASTIVE])
+def test_every_contrastive_recipe_trains(path: Path, arguments: Callable, tmp_path: Path) -> None:
     assert run(arguments(recipe=str(path), max_steps=5, epochs=10, max_sentences="null")) == 0
     assert len([e for e in log(tmp_path / "run") if "loss" in e]) == 5
+
+
+@pytest.fixture(scope="session")
+def cased(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same sentences, cities and people among their words with a capital."""
+    names = ("paris", "berlin", "london", "marie", "curie", "einstein", "google", "apple", "nasa")
+    path = tmp_path_factory.mktemp("cased") / "text.txt"
+    lines = corpus.read_text().splitlines()
+    path.write_text("\n".join(" ".join(w.title() if w in names else w for w in line.split()) for line in lines) + "\n")
+    return path
+
+
+SMALL = {"removal_epochs": 2, "model__selector_layer": "[0.0, 1.0]"}
+
+
+@pytest.mark.parametrize("path", BY_REMOVAL, ids=[path.stem for path in BY_REMOVAL])
+def test_both_selectors_are_trained_measured_and_shown(
+    path: Path, arguments: Callable, cased: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments(recipe=str(path), data=f"[{cased}]", **SMALL)) == 0
+    shown = capsys.readouterr().out
+    assert "\nmeaning:\n" in shown and "\nentities:\n" in shown
+    model = HardKumaModel.from_pretrained(tmp_path / "run" / "model").eval()
+    assert model.config.names == ["meaning", "entities"]
+    phases = [(e["phase"], e["selector"]) for e in log(tmp_path / "run") if "phase" in e]
+    assert phases[-2:] == [("saved", "meaning"), ("saved", "entities")], "the criterion sees what is saved"
+    saved = [e for e in log(tmp_path / "run") if e.get("phase") == "saved"]
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    for entry in saved:
+        assert f"| {entry['selector']} |" in card and f"{entry['sufficiency']:.3f}" in card
+        rate = model.config.of_selector("target_rate", model.config.names.index(entry["selector"]))
+        assert entry["rate"] == pytest.approx(rate, rel=0.3)
+
+
+def test_text_without_capitals_says_so(arguments: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(recipe="default", **SMALL)) == 1
+    assert "has a capital inside a sentence" in capsys.readouterr().err
+
+
+def test_removal_is_interrupted_between_chunks(
+    arguments: Callable, cased: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = arguments(recipe="default", data=f"[{cased}]", **SMALL)
+    monkeypatch.setattr(removal, "CHUNK", 64)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_agree_on_interrupt", lambda self: True)
+        assert run(options) == 130
+    assert "the same command goes on" in capsys.readouterr().err and not (tmp_path / "run" / "model").exists()
+    measured = list((tmp_path / "run" / "store" / "removal").iterdir())
+    assert len(measured) == 1
+    assert run(options) == 0 and run(arguments("whole", recipe="default", data=f"[{cased}]", **SMALL)) == 0
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_two_processes_remove_words_as_one(arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path) -> None:
+    extra = {"data": f"[{cased}]", "cache_type": "float32", **SMALL}
+    assert run(arguments("one", recipe="default", **extra)) == 0
+    two = forks.start_ranks(2, TRAIN, *arguments("two", recipe="default", **extra), ACCELERATE_USE_CPU="true")
+    assert [process.wait() for process in two] == [0, 0], two[0].stderr[-3000:]
+    one, both = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))
+    for name, value in one.items():
+        assert torch.allclose(value.float(), both[name].float(), atol=1e-3), name
 
 
 @pytest.mark.parametrize("batches", ["random", "length"])
