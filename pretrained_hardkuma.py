@@ -71,6 +71,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             init.zeros_(module.surface_log_odds)
             if hasattr(module, "token_kinds"):
                 init.zeros_(module.token_kinds)
+                init.zeros_(module.rate_shift)
         elif isinstance(module, Selector) and module.num_measures:
             init.zeros_(module.center)
             init.ones_(module.spread)

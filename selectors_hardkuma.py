@@ -122,12 +122,15 @@ class GateHead(nn.Module):
         input_center: (input_size,) what the `input` view subtracts from input embeddings.
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
+        rate_shift: (K,) log-odds that are added to all gates of a selector, where one needs words: its rate, set at the end
+            of training without changing the order of words.
         token_kinds: (vocabulary,) which tokens go on with a word, where a selector needs words.
     """
 
     input_center: Tensor
     rate_multiplier: Tensor
     surface_log_odds: Tensor
+    rate_shift: Tensor
     token_kinds: Tensor
 
     def __init__(self, config: HardKumaConfig, input_size: int):
@@ -160,6 +163,7 @@ class GateHead(nn.Module):
         self.register_buffer("surface_log_odds", torch.zeros(config.num_selectors, NUM_SURFACE_CLASSES))
         if self.needs_words():
             self.register_buffer("token_kinds", torch.zeros(config.vocab_size, dtype=torch.uint8))
+            self.register_buffer("rate_shift", torch.zeros(config.num_selectors))
 
     def by_word(self, selector: int) -> bool:
         """Whether all tokens of a word share one gate."""
@@ -203,6 +207,9 @@ class GateHead(nn.Module):
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config = self.config
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        if hasattr(self, "rate_shift"):
+            shift = self.rate_shift.float()[chosen][:, None].expand_as(alpha)
+            gate = gate.shift_logit(shift, config.gate_threshold)
         if any(config.of_selector("meaning_weight", k) for k in chosen):
             gate = gate.shift_logit(self._weigh_words(gate, features, continues, content, chosen), config.gate_threshold)
         if surface_ids is None:

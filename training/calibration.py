@@ -1,28 +1,29 @@
 """The last step of training: the selection rate, exactly.
 
-A Lagrangian or a penalty brings the rate near its target while it trains; where it ends depends on how long that was. The
-selection probability falls as beta grows, so one number per selector, added to the bias of beta's output, sets the mean
-probability to the target. It moves all tokens alike and costs no gradient.
+Nothing in the removal objective or in form holds a rate, and a Lagrangian or a penalty brings it only near its target. One
+number per selector sets the mean probability to the target: where gates belong to words, the log-odds that are added to all
+of them (`rate_shift`), which keeps their order; else what is added to the bias of beta's output, as beta grows the
+probability falls.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..modeling_hardkuma import HardKumaModel
+from ..selectors_hardkuma import GateHead
 from .store import StateStore
 
 SENTENCES = 1000  # the rate's standard error is then far below the tolerance of any use
+REACH = 10.0  # how far the numbers may move
 STEPS = 12  # halvings; the last moves the rate by less than one part in a thousand
 
 
 @torch.inference_mode()
 def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, seed: int = 0) -> list[float]:
-    """Set each selector's mean selection probability to its target rate; returns what was added to its bias.
+    """Set each selector's mean selection probability to its target rate; returns what was added.
 
     Args:
         rows: numbers of the sentences to measure on; a random thousand of them is used.
@@ -39,23 +40,37 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, se
     model.eval()
     if len(rows) > SENTENCES:
         rows = np.sort(np.random.default_rng(seed).choice(rows, SENTENCES, replace=False))
-    biases = [model.gate_head.get_parameter(f"selectors.{k}.shapes.bias") for k in range(model.config.num_selectors)]
-    before = torch.stack([bias[1].clone() for bias in biases])
-    targets = torch.tensor(model.config.target_rates, dtype=torch.float64)
-    low, high = torch.full_like(before, -8.0), torch.full_like(before, 8.0)
+    head, targets = model.gate_head, torch.tensor(model.config.target_rates, dtype=torch.float64)
+    before = _read(head)
+    low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        _set_beta(biases, before + middle)
-        too_many = mean_rate(model, store, rows) > targets
-        low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
-    _set_beta(biases, before + (low + high) / 2)
+        _write(head, before + middle)
+        too_many = (mean_rate(model, store, rows) > targets).to(before.device)
+        # More log-odds select more, a larger beta selects less.
+        falls = too_many if not hasattr(head, "rate_shift") else ~too_many
+        low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
+    _write(head, before + (low + high) / 2)
     return ((low + high) / 2).tolist()
 
 
-def _set_beta(biases: Sequence[Tensor], values: Tensor) -> None:
-    """The second output of each selector is what beta comes from."""
-    for bias, value in zip(biases, values, strict=True):
-        bias[1] = value
+def _read(head: GateHead) -> Tensor:
+    """(K,) the numbers that set the rates."""
+    if hasattr(head, "rate_shift"):
+        return head.rate_shift.clone()
+    return torch.stack([bias[1] for bias in _biases(head)])
+
+
+def _write(head: GateHead, values: Tensor) -> None:
+    if hasattr(head, "rate_shift"):
+        head.rate_shift.copy_(values)
+    else:  # the second output of each selector is what beta comes from
+        for bias, value in zip(_biases(head), values, strict=True):
+            bias[1] = value
+
+
+def _biases(head: GateHead) -> list[Tensor]:
+    return [head.get_parameter(f"selectors.{k}.shapes.bias") for k in range(len(head.selectors))]
 
 
 @torch.inference_mode()

@@ -36,7 +36,7 @@ from .store import StateStore, StoredBatch
 
 SMOOTHING = 0.1  # how far targets stay away from 0 and 1: capitals are a noisy mark
 COMMONNESS = 0.25  # power of a word's count that its weight is divided by
-WORDS = 2048  # of one step
+STEPS, SMALLEST, LARGEST = 125, 256, 2048  # about so many steps a pass, of so many words at least and at most
 DROPOUT = 0.3
 OPENERS = frozenset(":;([{\"'“”‘’«»‹›`")
 _CLASS = {name: number for number, name in enumerate(SURFACE_CLASSES)}
@@ -98,14 +98,15 @@ def train_by_form(
             layer.reset_parameters()
     generator = np.random.default_rng(recipe.seed)
     optimizer = torch.optim.AdamW(reader.parameters(), lr=recipe.entities_learning_rate, weight_decay=0.01)
-    total = recipe.entities_epochs * math.ceil(taught / WORDS)
+    size = min(max(taught // STEPS, SMALLEST), LARGEST)
+    total = recipe.entities_epochs * math.ceil(taught / size)
     losses: list[float] = []
     reader.train()
     reader.dropout, dropout = DROPOUT, reader.dropout
     with tqdm(total=total, desc="learning from form", unit="step", disable=not progress) as bar:
         for _ in range(recipe.entities_epochs):
             order = generator.permutation(rows)
-            for lesson in _steps(_lessons(model, store, order, selector, vocabulary, counts)):
+            for lesson in _steps(_lessons(model, store, order, selector, vocabulary, counts), size):
                 for group in optimizer.param_groups:
                     group["lr"] = recipe.entities_learning_rate * (1 - len(losses) / total)
                 loss = _loss(model, reader, lesson)
@@ -245,18 +246,18 @@ def _lessons(
             yield _Lesson(x[row, firsts].cpu(), targets, torch.tensor(common).float() ** -COMMONNESS)
 
 
-def _steps(lessons: Iterator[_Lesson]) -> Iterator[_Lesson]:
-    """Lessons of `WORDS` words each, in their order; the last has what is left."""
+def _steps(lessons: Iterator[_Lesson], size: int) -> Iterator[_Lesson]:
+    """Lessons of `size` words each, in their order; the last has what is left."""
     parts: list[_Lesson] = []
     held = 0
     for lesson in lessons:
         parts.append(lesson)
         held += len(lesson.targets)
-        while held >= WORDS:
+        while held >= size:
             whole = _join(parts)
-            yield _Lesson(whole.x[:WORDS], whole.targets[:WORDS], whole.weights[:WORDS])
-            parts = [_Lesson(whole.x[WORDS:], whole.targets[WORDS:], whole.weights[WORDS:])]
-            held -= WORDS
+            yield _Lesson(whole.x[:size], whole.targets[:size], whole.weights[:size])
+            parts = [_Lesson(whole.x[size:], whole.targets[size:], whole.weights[size:])]
+            held -= size
     if held:
         yield _join(parts)
 
