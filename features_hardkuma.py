@@ -177,15 +177,17 @@ def _run_layers(
         chosen = layer_indices(config.attention_layers, depth) if depth else frozenset()
         tap = AttentionTap(content=batch.content, layers=chosen)
     inner = [layer for layer in config.inner_layers if any(layer in config.layers_of(k) for k in selectors)]
-    # Only what is wanted is named: families differ in what they take.
-    wanted = {"output_hidden_states": hidden_states or bool(inner), "output_attentions": attentions}
+    # Only what is wanted is named: families differ in what they take. Lower layers are asked for their last states alone:
+    # transformers records others by hooks on the layers, which they share with the whole encoder.
+    recorded = bool(inner) and lower is None
+    wanted = {"output_hidden_states": hidden_states or recorded, "output_attentions": attentions}
     part = encoder if lower is None else lower
     with _differentiable(part, hidden_states or attentions):
         output = _run(part, batch, tap, **{name: True for name, value in wanted.items() if value})
     states = output.last_hidden_state
     result = Encoding(states, {"state": states})
     for layer in inner:
-        result.features[state_name(layer)] = output.hidden_states[layer_number(layer, depth)]
+        result.features[state_name(layer)] = output.hidden_states[layer_number(layer, depth)] if recorded else states
     if tap is not None:
         result.features["attention"] = attention_features(tap, batch.mask)
     if hidden_states:
@@ -229,15 +231,17 @@ def layer_number(layer: int | float, depth: int) -> int:
 
 
 def depth_needed(config: HardKumaConfig, selectors: Sequence[int], depth: int) -> int:
-    """How many of the encoder's layers must run for these selectors.
+    """How many of the encoder's layers must run for these selectors: all, but where they read states of one layer alone.
 
-    >>> depth_needed(HardKumaConfig(selector_layer=0.5), [0], 12), depth_needed(HardKumaConfig(), [0], 12)
-    (6, 12)
+    >>> [depth_needed(HardKumaConfig(selector_layer=layer), [0], 12) for layer in (0.5, [0.25, 0.5], -1)]
+    [6, 12, 12]
     """
-    if any(config.reads(name, selectors) for name in ("anchor", "removal", "attention")):
+    layers = {layer_number(layer, depth) for k in selectors for layer in config.layers_of(k) if not is_last(layer)}
+    if any(config.reads(name, selectors) for name in ("anchor", "removal", "attention")) or len(layers) > 1:
         return depth
-    layers = [layer for k in selectors for layer in config.layers_of(k)]
-    return max((depth if is_last(layer) else layer_number(layer, depth) for layer in layers), default=0)
+    if any(is_last(layer) for k in selectors for layer in config.layers_of(k)):
+        return depth
+    return layers.pop() if layers else 0
 
 
 def lower_layers(encoder: PreTrainedModel, depth: int) -> PreTrainedModel | None:

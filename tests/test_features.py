@@ -149,7 +149,27 @@ def test_depth_needed() -> None:
     config = HardKumaConfig(**{**TWO_SELECTORS, "selector_inputs": {"meaning": ["anchor"], "entities": ["state"]}})
     assert [depth_needed(config, chosen, 6) for chosen in ([0], [1], [0, 1])] == [6, 3, 6]
     assert depth_needed(HardKumaConfig(selector_inputs=["input"]), [0], 6) == 0
-    assert depth_needed(HardKumaConfig(selector_layer=[0.0, 5, 0.5]), [0], 6) == 5
+    assert depth_needed(HardKumaConfig(selector_layer=[0.0, 5, 0.5]), [0], 6) == 6, "of several layers none is left out"
+
+
+def test_lower_layers_leave_the_whole_encoder_as_it_is() -> None:
+    """They share layers, on which transformers would record states twice."""
+    names = ["meaning", "entities"]
+    torch.manual_seed(0)
+    model = HardKumaModel.from_encoder(
+        "sentence-transformers/all-MiniLM-L6-v2", selector_names=names, selector_layer={"meaning": [2, 5], "entities": 4}
+    ).eval()
+    inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+    with torch.inference_mode():  # nothing ran before
+        early = model.gate_probabilities(**inputs, selector="entities")
+        states = model(**inputs, output_hidden_states=True).hidden_states
+        both = model(**inputs).gate_probs
+        meaning = model.gate_probabilities(**inputs, selector="meaning")
+    assert len(states) == 7
+    assert torch.equal(early, both[:, 1]) and torch.equal(meaning, both[:, 0])
+    head = model.gate_head
+    alpha, _ = head.selectors[1](head.join(1, {"state 4": states[4]}))
+    assert torch.allclose(alpha, model(**inputs, selector="entities").alpha, atol=1e-6)
 
 
 # ---- what a sentence loses without a word -------------------------------------------------------------------------------
