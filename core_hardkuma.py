@@ -157,7 +157,8 @@ class HardKumaCore(HardKumaPreTrainedModel):
         written = ~is_sign(self.gate_head.token_kinds, batch.input_ids) & batch.content
         words = (same_word(batch.continues).float() @ written[..., None].float())[..., 0] > 0
         words = words & batch.content
-        return torch.where(words.any(-1, keepdim=True), words, batch.content)
+        wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
+        return words | (batch.content & wordless)
 
     def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
         """Pool(H, m): (batch, 1, hidden)."""

@@ -19,7 +19,7 @@ def load_released() -> tuple[HardKumaModel, PreTrainedTokenizerBase]:
     `model.save_pretrained(folder)` makes a complete Hub folder of it.
 
     >>> model, tokenizer = load_released()
-    >>> out = model(**tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"))
+    >>> out = model(**tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"), selector="meaning")
     >>> out.gates.shape, model.training
     (torch.Size([1, 9]), False)
     """

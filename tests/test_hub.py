@@ -83,7 +83,7 @@ def test_train_pushes_its_folder(tmp_path: Path, hub: Hub, hub_forks: ForkServer
         )
     )
     done = hub_forks.run(
-        TRAIN, "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8",
+        TRAIN, "contrastive", "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8",
         "--model.selector_layer", "1",
         "--epochs", "1", "--output", tmp_path / "run", "--push-to-hub", "someone/trained",
     )  # fmt: skip

@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel, surface_batch
-from hardkuma.common.models import RELEASED
 from tests.conftest import SENTENCES
 
 ARCHIVE = Path(__file__).parent / "data" / "checkpoints-0.1.0.zip"
@@ -106,10 +105,3 @@ def test_config_file_round_trips(name: str, folder: Path, tmp_path: Path) -> Non
     assert {"selector_names", "selector_unit"} <= new and {field: after[field] for field in new} == {
         field: defaults[field] for field in new
     }
-
-
-def test_released_head_gives_the_same(folder: Path) -> None:
-    old = type(load_old(folder / "one")).from_pretrained(RELEASED).eval()
-    new = HardKumaModel.from_pretrained(RELEASED).eval()
-    assert type(old).__module__ != type(new).__module__
-    assert_equal(old, new, batch_of(new.tokenizer))

@@ -41,7 +41,7 @@ def test_selector_is_fp32_in_any_dtype() -> None:
 
 
 def test_selector_of_words_and_measures_against_the_equation() -> None:
-    """W2 gelu(mean over the word of W1 x) + W3 z, with z standardised."""
+    """W2 gelu(mean over the word of W1 x) + W3 z, with z = asinh of the standardised measures."""
     selector = Selector([6], hidden_size=5, num_measures=2)
     selector.center.copy_(torch.tensor([1.0, -2.0]))
     selector.spread.copy_(torch.tensor([0.5, 3.0]))
@@ -54,7 +54,7 @@ def test_selector_of_words_and_measures_against_the_equation() -> None:
         for i in word:
             same[i, word] = 1 / len(word)
     alpha, beta = selector(selector.join([states], [], measures), same[None])
-    z = (measures - torch.tensor([1.0, -2.0])) / torch.tensor([0.5, 3.0])
+    z = torch.asinh((measures - torch.tensor([1.0, -2.0])) / torch.tensor([0.5, 3.0]))
     x = torch.cat([torch.nn.functional.layer_norm(states, (6,)), z], dim=-1)[0]
     for word in words:
         hidden = sum(selector.hidden.weight @ x[i] + selector.hidden.bias for i in word) / len(word)

@@ -61,7 +61,7 @@ def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
             "max_steps": "null",
             **overrides,
         }
-        words = [] if recipe is None else [recipe]
+        words = ["contrastive" if recipe is None else recipe]
         for key, value in values.items():
             words += [f"--{key.replace('model__', 'model.')}", str(value)]
         return words
