@@ -13,7 +13,7 @@ from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
 from .gates_hardkuma import Kumaraswamy, sample_gate, select_best_word, select_rate, select_words
-from .inputs_hardkuma import TokenBatch, continuing_tokens, is_sign, prepare, same_word, tracing
+from .inputs_hardkuma import TokenBatch, is_sign, same_word, tracing
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import pool, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
@@ -56,21 +56,6 @@ class HardKumaCore(HardKumaPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.set_input_embeddings(value)
-
-    def _prepare(
-        self,
-        input_ids: Tensor | None,
-        mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        special: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        continues: Tensor | None = None,
-    ) -> TokenBatch:
-        """`prepare`, with the words that the vocabulary knows of where the caller names none."""
-        if continues is None and input_ids is not None and hasattr(self.gate_head, "token_kinds"):
-            continues = continuing_tokens(self.gate_head.token_kinds, input_ids)
-        return prepare(self.config, input_ids, mask, token_type_ids, special, surface_ids, inputs_embeds, continues)
 
     def _chosen(self, selector: str | None) -> list[int]:
         """Numbers of the selectors that are asked for: one by its name, or all."""
@@ -152,11 +137,10 @@ class HardKumaCore(HardKumaPreTrainedModel):
 
     def _words(self, batch: TokenBatch) -> Tensor:
         """(batch, length) bool, the content tokens that are part of words, not of signs; all, where there is no word."""
-        if batch.input_ids is None or not hasattr(self.gate_head, "token_kinds"):
+        if batch.input_ids is None or self.gate_head.kinds is None:
             return batch.content
-        written = ~is_sign(self.gate_head.token_kinds, batch.input_ids) & batch.content
+        written = ~is_sign(self.gate_head.kinds, batch.input_ids) & batch.content
         words = (same_word(batch.continues).float() @ written[..., None].float())[..., 0] > 0
-        words = words & batch.content
         wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
         return words | (batch.content & wordless)
 

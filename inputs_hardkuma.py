@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,19 +98,29 @@ def token_kinds(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
     >>> token_kinds(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
     [0, 1, 2]
     """
-    vocabulary = tokenizer.get_vocab()
     kinds = torch.full((size,), STARTS, dtype=torch.uint8)
+    for number, text, continues in vocabulary_tokens(tokenizer):
+        if number < size and text:
+            is_word = any(character.isalnum() for character in text)
+            kinds[number] = ALONE if not is_word else CONTINUES if continues else STARTS
+    return kinds
+
+
+def vocabulary_tokens(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, bool]]:
+    """Number of every token, its text without the vocabulary's marks, and whether these say that it goes on with a word.
+
+    >>> from hardkuma import load_released
+    >>> tokenizer = load_released()[1]
+    >>> wanted = tokenizer.convert_tokens_to_ids("##ian")
+    >>> [text for number, text, continues in vocabulary_tokens(tokenizer) if number == wanted]
+    ['ian']
+    """
+    vocabulary = tokenizer.get_vocab()
     prefixed = any(token.startswith("##") and len(token) > 2 for token in vocabulary)
     marked = any(token.startswith(_WORD_MARKS) and len(token) > 1 for token in vocabulary)
     for token, number in vocabulary.items():
-        bare = token.removeprefix("##") if prefixed else token.lstrip("".join(_WORD_MARKS)) if marked else token
-        if number >= size or not bare:
-            continue
-        if not any(character.isalnum() for character in bare):
-            kinds[number] = ALONE
-        elif (prefixed or marked) and (token != bare) == prefixed:
-            kinds[number] = CONTINUES
-    return kinds
+        text = token.removeprefix("##") if prefixed else token.lstrip("".join(_WORD_MARKS)) if marked else token
+        yield number, text, (prefixed or marked) and (token != text) == prefixed
 
 
 def continuing_tokens(kinds: Tensor, input_ids: Tensor) -> Tensor:
@@ -136,8 +146,7 @@ def is_sign(kinds: Tensor, input_ids: Tensor) -> Tensor:
 def _kinds_of(kinds: Tensor, input_ids: Tensor) -> Tensor:
     # Tokens that were added since have no kind: they start a word.
     known = input_ids < len(kinds)
-    of_tokens = torch.where(known, kinds.long()[torch.where(known, input_ids, 0)], STARTS)
-    return of_tokens
+    return torch.where(known, kinds.long()[torch.where(known, input_ids, 0)], STARTS)
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -174,8 +183,12 @@ def prepare(
     surface_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
     continues: Tensor | None = None,
+    kinds: Tensor | None = None,
 ) -> TokenBatch:
-    """Check shapes, length and classes; move padding to the right. Without `continues` every token is a word."""
+    """Check shapes, length and classes; move padding to the right.
+
+    Without `continues` words are what the vocabulary's `kinds` say (see `token_kinds`), or else single tokens.
+    """
     shape = _shape(input_ids, inputs_embeds)
     others = {
         "attention_mask": mask,
@@ -205,6 +218,8 @@ def prepare(
         content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
         content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
+    if continues is None and input_ids is not None and kinds is not None:
+        continues = continuing_tokens(kinds, input_ids)
     if continues is None:
         continues = torch.zeros_like(content)
     else:  # nothing goes on with a special token, or after one

@@ -26,7 +26,7 @@ from transformers.utils import logging
 from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
 from .core_hardkuma import HardKumaCore
 from .gates_hardkuma import Kumaraswamy, make_gate
-from .inputs_hardkuma import content_mask, to_device, tracing
+from .inputs_hardkuma import content_mask, prepare, to_device, tracing
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
@@ -91,8 +91,16 @@ class HardKumaModel(HardKumaCore):
         if unknown:
             raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
         config, return_rows = self.config, options.get("return_rows", False)
-        batch = self._prepare(
-            input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues
+        batch = prepare(
+            config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            special_tokens_mask,
+            surface_ids,
+            inputs_embeds,
+            continues,
+            self.gate_head.kinds,
         )
         chosen = self._chosen(selector)
         if selector is not None and (return_loss or return_rows):
@@ -165,8 +173,16 @@ class HardKumaModel(HardKumaCore):
         >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
         True
         """
-        batch = self._prepare(
-            input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, continues=continues
+        batch = prepare(
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            special_tokens_mask,
+            surface_ids,
+            None,
+            continues,
+            self.gate_head.kinds,
         )
         chosen = self._chosen(selector)
         features = self._encode(batch, None, chosen, whole=False).features
@@ -190,7 +206,7 @@ class HardKumaModel(HardKumaCore):
         >>> sorted(encoded), torch.equal(model(**inputs, encoded=encoded).gate_probs, model(**inputs).gate_probs)
         (['anchor', 'layer_states', 'states'], True)
         """
-        batch = self._prepare(input_ids, attention_mask, token_type_ids)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.kinds)
         encoding = self._encode(batch)
         anchor = self._anchor(self._pool_all(batch, encoding.states))
         encoded = EncodedTokens(states=batch.restore(encoding.states), anchor=anchor)
@@ -221,7 +237,9 @@ class HardKumaModel(HardKumaCore):
         >>> bool(torch.allclose(alpha, model(**inputs).alpha, atol=1e-5))
         True
         """
-        batch = self._prepare(input_ids, attention_mask, token_type_ids, None, surface_ids, continues=continues)
+        batch = prepare(
+            self.config, input_ids, attention_mask, token_type_ids, None, surface_ids, None, continues, self.gate_head.kinds
+        )
         x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
         return batch.restore(mean_over_words(batch.continues) @ x if self.gate_head.by_word(selector) else x)
 
@@ -234,7 +252,7 @@ class HardKumaModel(HardKumaCore):
         Returns:
             (batch, sets, dim), each as `SentenceTransformer.encode` would give it
         """
-        batch = self._prepare(input_ids, attention_mask)
+        batch = prepare(self.config, input_ids, attention_mask)
         content = batch.content[:, None].float()
         kept = batch.mask[:, None] * (1 - content) + content * batch.align(kept, dim=2)
         return sentence_embedding(self, pool_reencoded(self, batch, kept))
@@ -292,7 +310,7 @@ class HardKumaModel(HardKumaCore):
             out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False, return_dict=True)
             return {"embedding": out.anchor_embedding}
         # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
-        batch = self._prepare(input_ids, attention_mask, token_type_ids)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.kinds)
         chosen = [self.config.find_selector(selector)]
         encoding = self._encode(batch, None, chosen, whole=self.config.view == "hidden")
         with torch.autocast(device_type=encoding.states.device.type, enabled=False):

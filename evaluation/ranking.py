@@ -7,11 +7,12 @@ tied words. Weights (how often each sentence was drawn) make the bootstrap cheap
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from ..gates_hardkuma import count_at_rate
 
 
 @dataclass
@@ -145,19 +146,6 @@ def f1_from_counts(counts: np.ndarray) -> float:
     return float(2 * hits / (chosen + truth)) if chosen + truth else float("nan")
 
 
-def count_rounded_up(number: int, rate: float) -> int:
-    """How many of `number` words a rate selects where selections are measured: ceil(rate * number), so at least one of any.
-
-    Selections that are shown follow `count_at_rate`, which rounds to the nearest. Faithfulness and overlap have been
-    rounded up since the first published figures, and stay so: figures of every version can be compared.
-
-    >>> count_rounded_up(11, 0.2), count_rounded_up(10, 0.2), count_rounded_up(0, 0.2)
-    (3, 2, 0)
-    """
-    # 0.1 * 30 is a little more than 3.
-    return min(number, max(1, math.ceil(rate * number - 1e-9)))
-
-
 def top_words(scores: Sequence[float], rate: float, generator: np.random.Generator) -> list[int]:
     """Indices of the ceil(rate x n) highest scores of one sentence, at least one; ties in random order.
 
@@ -167,4 +155,4 @@ def top_words(scores: Sequence[float], rate: float, generator: np.random.Generat
     if not 0 < rate <= 1:
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
     order = np.lexsort((generator.random(len(scores)), -np.asarray(scores, dtype=float)))
-    return sorted(int(i) for i in order[: count_rounded_up(len(scores), rate)])
+    return sorted(int(i) for i in order[: count_at_rate(len(scores), rate)])

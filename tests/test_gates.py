@@ -292,12 +292,7 @@ def test_one_rule_for_a_number_and_for_tensors(rate: float) -> None:
     content = torch.arange(512) < numbers[:, None]
     chosen = select_rate(torch.rand(513, 512), content, rate).sum(-1).int().tolist()
     expected = [count_at_rate(number, rate) for number in numbers.tolist()]
-    # A half but for rounding goes up or down: tokens are counted in single precision, words in double.
-    clear = [abs((rate * n) % 1 - 0.5) > 1e-4 for n in numbers.tolist()]
-    assert [c for c, sure in zip(chosen, clear, strict=True) if sure] == [
-        c for c, sure in zip(expected, clear, strict=True) if sure
-    ]
-    assert max(abs(a - b) for a, b in zip(chosen, expected, strict=True)) <= 1
+    assert chosen == expected == [math.ceil(round(rate * number, 6)) for number in numbers.tolist()]
     assert chosen[0] == 0 and chosen[1] == 1 and all(abs(count - rate * n) <= 1 for n, count in enumerate(chosen))
 
 

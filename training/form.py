@@ -27,10 +27,10 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..configuration_hardkuma import ENTITIES
-from ..gates_hardkuma import make_gate
+from ..inputs_hardkuma import vocabulary_tokens
 from ..modeling_hardkuma import HardKumaModel
-from ..selectors_hardkuma import Selector
 from ..surface_hardkuma import SURFACE_CLASSES
+from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
 from .store import StateStore, StoredBatch
 
@@ -49,20 +49,25 @@ class FormTraining:
     Attributes:
         words, capitals: how many words taught, and how many of them by a capital.
         loss: of the last tenth of the steps.
+        adds_meaning: whether heavy words gain where form finds nothing.
     """
 
     words: int
     capitals: int
     loss: float
+    adds_meaning: bool
 
     def describe(self) -> str:
         """A paragraph for the card."""
-        return (
+        text = (
             f"Gates of `{ENTITIES}`: fitted to how {self.words:,} words of the same text are written, of which "
-            f"{self.capitals:,} have a capital inside a sentence, for names mostly have one. The gates themselves do not "
-            "see letter case; the surface view, where it is used, does. This is form, learned from text without labels; "
-            "meaning is added, by the weight of words, where form finds nothing in a sentence."
+            f"{self.capitals:,} have a capital inside a sentence, for names mostly have one. The selector is given states "
+            "of the encoder, not form; the surface view, where it is used, sees form. All of it is learned from text "
+            "without labels."
         )
+        if self.adds_meaning:
+            text += " Meaning is added, by the weight of words, where form finds nothing in a sentence."
+        return text
 
 
 def train_by_form(
@@ -82,8 +87,6 @@ def train_by_form(
         selector: the number of the selector to fit.
     """
     model.eval()
-    reader = model.gate_head.selectors[selector]
-    assert isinstance(reader, Selector)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     counts, taught, capitals = _count_words(model, store, rows, vocabulary)
     if not capitals:
@@ -92,33 +95,28 @@ def train_by_form(
             "names cannot be told from other words. Give text as it was written, or train 'meaning' alone "
             "(entities_epochs: 0)."
         )
-    torch.manual_seed(recipe.seed)
-    for layer in reader.modules():
-        if isinstance(layer, torch.nn.Linear):
-            layer.reset_parameters()
+    reader = fresh_selector(model, selector, recipe.seed)
     generator = np.random.default_rng(recipe.seed)
     optimizer = torch.optim.AdamW(reader.parameters(), lr=recipe.entities_learning_rate, weight_decay=0.01)
     size = min(max(taught // STEPS, SMALLEST), LARGEST)
     total = recipe.entities_epochs * math.ceil(taught / size)
     losses: list[float] = []
-    reader.train()
-    reader.dropout, dropout = DROPOUT, reader.dropout
-    with tqdm(total=total, desc="learning from form", unit="step", disable=not progress) as bar:
+    bar = tqdm(total=total, desc="learning from form", unit="step", disable=not progress)
+    with training_with_dropout(reader, DROPOUT), bar:
         for _ in range(recipe.entities_epochs):
             order = generator.permutation(rows)
             for lesson in _steps(_lessons(model, store, order, selector, vocabulary, counts), size):
                 for group in optimizer.param_groups:
                     group["lr"] = recipe.entities_learning_rate * (1 - len(losses) / total)
-                loss = _loss(model, reader, lesson)
+                loss = _loss(model, selector, lesson)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 losses.append(float(loss.detach()))
                 bar.update()
-    reader.dropout = dropout
-    reader.eval()
-    return FormTraining(taught, capitals, float(np.mean(losses[-max(1, len(losses) // 10) :])))
+    adds_meaning = model.config.of_selector("meaning_weight", selector) > 0
+    return FormTraining(taught, capitals, float(np.mean(losses[-max(1, len(losses) // 10) :])), adds_meaning)
 
 
 def word_opinions(classes: Tensor, after_opener: Tensor, letters_and_digits: Tensor) -> Tensor:
@@ -142,8 +140,7 @@ def word_opinions(classes: Tensor, after_opener: Tensor, letters_and_digits: Ten
     if is_title or int(shouted.sum()) > number_lower or capitals + number_inside + int(shouted.sum()) == 0:
         return torch.zeros(len(classes))
     no_name = lower | (classes == _CLASS["symbol"]) | ((classes == _CLASS["digit"]) & ~letters_and_digits)
-    opinions = (inside & ~after_opener).float() - no_name.float()
-    return opinions
+    return (inside & ~after_opener).float() - no_name.float()
 
 
 @dataclass(frozen=True)
@@ -165,17 +162,16 @@ class Vocabulary:
         ([True, False, False], [False, True, False])
         """
         opens, has_letter = torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool)
-        for token, number in tokenizer.get_vocab().items():
-            bare = token.lstrip("#Ġ▁")
-            if number < size and bare:
-                opens[number] = bare[-1] in OPENERS
-                has_letter[number] = any(character.isalpha() for character in bare)
+        for number, text, _ in vocabulary_tokens(tokenizer):
+            if number < size and text:
+                opens[number] = text[-1] in OPENERS
+                has_letter[number] = any(character.isalpha() for character in text)
         return cls(opens, has_letter)
 
 
 @dataclass(frozen=True)
 class _Words:
-    """The words of one sentence: first token and number of tokens of each, what form says of it, and its tokens' ids."""
+    """The words of one sentence: the first token of each, what form says of it, and its tokens' ids."""
 
     firsts: np.ndarray
     opinions: Tensor
@@ -185,12 +181,12 @@ class _Words:
 def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
     """Of each sentence of a batch."""
     ids, classes = batch.inputs["input_ids"].cpu(), batch.shapes.cpu()
-    content, continues = batch.content.cpu(), batch.inputs["continues"].cpu()
+    content, leading = batch.content.cpu(), batch.leading.cpu()
     opens = vocabulary.opens[ids]
     letters = vocabulary.has_letter[ids]
     for row in range(len(ids)):
         inside = content[row]
-        firsts = (inside & ~continues[row]).nonzero()[:, 0]
+        firsts = leading[row].nonzero()[:, 0]
         if not len(firsts):
             yield _Words(firsts.numpy(), torch.zeros(0), [])
             continue
@@ -266,10 +262,7 @@ def _join(parts: list[_Lesson]) -> _Lesson:
     return _Lesson(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "targets", "weights")))
 
 
-def _loss(model: HardKumaModel, reader: Selector, lesson: _Lesson) -> Tensor:
-    config = model.config
-    alpha, beta = reader(lesson.x.to(model.device))
-    gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+def _loss(model: HardKumaModel, selector: int, lesson: _Lesson) -> Tensor:
+    log_odds = model.gate_head.log_odds(selector, lesson.x.to(model.device))
     targets, weights = lesson.targets.to(model.device), lesson.weights.to(model.device)
-    log_odds = gate.selection_log_odds(config.gate_threshold)
     return F.binary_cross_entropy_with_logits(log_odds, targets, weight=weights / weights.mean())

@@ -138,6 +138,11 @@ class StoredBatch:
     content: Tensor
     shapes: Tensor
 
+    @property
+    def leading(self) -> Tensor:
+        """(batch, length) bool, the first token of each word."""
+        return self.content & ~self.inputs["continues"]
+
     def by_selector(self, values: Tensor) -> Tensor:
         """(batch, [K,] length) -> (batch, K, length): with one selector the model leaves that axis out."""
         return values.reshape(len(self.content), -1, self.content.shape[1])

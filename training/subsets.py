@@ -1,45 +1,65 @@
-"""What subsets of a sentence's words are worth: how much of its embedding they keep, and how much is lost without them.
+"""Subsets of a sentence's words, and what they are worth: how much of its embedding they keep and how much is lost without.
 
     value(S) = cos(embedding of S alone, embedding) + 1 - cos(embedding without S, embedding)
 
-Encoding millions of subsets is what training by removal costs, so removed tokens are left out of the batch, and those that
-stay keep their positions: the same embeddings as under an attention mask, at the price of the tokens that are left.
+Encoding subsets is what training by removal costs, so removed tokens are left out of the batch, and those that stay keep
+their positions: the same embeddings as under an attention mask, at the price of the tokens that are left.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
+from tqdm import tqdm
 
+from ..common.files import open_atomically
+from ..evaluation.faithfulness import RATES
+from ..gates_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
 from ..pooling_hardkuma import pool, sentence_embedding
+from .sentences import Sentences, TokenWords
 
 TOKENS = 6144  # of one batch, with padding
+CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
 TOLERANCE = 1e-4
 
+Job = tuple[int, list[int]]
 
-@dataclass(frozen=True)
-class TokenWords:
-    """The tokens of a sentence, and which word each belongs to.
 
-    Attributes:
-        ids: (length,) token ids.
-        words: (length,) number of each token's word, -1 for special tokens, which are never removed.
+def subset_sizes(words: int) -> list[int]:
+    """How many words the subsets of a sentence have: those that a rate of `RATES` would take, each size once.
+
+    >>> subset_sizes(10), subset_sizes(4)
+    ([1, 2, 3, 4, 5], [1, 2])
     """
+    return sorted({count_at_rate(words, rate) for rate in RATES})
 
-    ids: np.ndarray
-    words: np.ndarray
 
-    @property
-    def number(self) -> int:
-        """How many words there are."""
-        return int(self.words.max(initial=-1)) + 1
+def random_subsets(counts: np.ndarray, number: int, generator: np.random.Generator) -> list[Job]:
+    """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
+
+    >>> random_subsets(np.array([8]), 2, np.random.default_rng(0))
+    [(0, [0, 1, 7]), (0, [4, 6, 7])]
+    """
+    jobs = []
+    for sentence, words in enumerate(counts.tolist()):
+        sizes = generator.permutation(subset_sizes(words))
+        for pair in range(math.ceil(number / 2)):
+            for _ in range(2):
+                chosen = generator.choice(words, sizes[pair % len(sizes)], replace=False)
+                jobs.append((sentence, sorted(chosen.tolist())))
+    return jobs
 
 
 class SubsetEncoder:
@@ -125,3 +145,53 @@ class SubsetEncoder:
             if bool(torch.allclose(found, expected, rtol=0, atol=TOLERANCE * float(expected.abs().max()))):
                 return first
         return None
+
+
+class ValueStore:
+    """Values of subsets, measured by all processes together and kept on disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: HardKumaModel,
+        sentences: Sentences,
+        accelerator: Accelerator,
+        interrupted: Callable[[], bool],
+        progress: bool,
+    ):
+        self.folder, self.sentences, self.accelerator = folder, sentences, accelerator
+        self.interrupted, self.progress = interrupted, progress
+        self.encoder = SubsetEncoder(model)
+        self.fingerprint = str(model.config.encoder_fingerprint)
+
+    def measure(self, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
+        """(jobs, 2) cosines of the words alone and of the rest, in the order of the jobs; None if interrupted."""
+        parts = []
+        main = self.accelerator.is_main_process
+        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=not (main and self.progress)) as bar:
+            for first in range(0, len(jobs), CHUNK):
+                chunk = jobs[first : first + CHUNK]
+                parts.append(self._chunk(chunk, anchors))
+                bar.update(len(chunk))
+                if self.interrupted():
+                    return None
+        return torch.cat(parts) if parts else torch.zeros(0, 2)
+
+    def _chunk(self, jobs: Sequence[Job], anchors: Tensor) -> Tensor:
+        key = json.dumps([self.fingerprint, [(int(self.sentences.rows[i]), words) for i, words in jobs]])
+        path = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
+        known = broadcast_object_list([path.is_file()])[0]
+        if known:
+            return torch.from_numpy(np.load(path))
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        share = math.ceil(len(jobs) / world)
+        own = jobs[rank * share : (rank + 1) * share]
+        values = torch.zeros(share, 2)
+        if own:
+            values[: len(own)] = self.encoder.values(self.sentences.tokens, anchors, own)
+        joined = gather(values.to(self.accelerator.device)).cpu()[: len(jobs)]
+        if self.accelerator.is_main_process:
+            with open_atomically(path) as file:
+                np.save(file, joined.numpy())
+        self.accelerator.wait_for_everyone()
+        return joined

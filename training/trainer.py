@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,11 +246,12 @@ class Trainer:
         each = range(self.base.config.num_selectors)
         return mean_quality([selection_quality(self.base, self.store, self.held_out, k) for k in each])
 
-    def _measure_each(self, phase: str) -> dict[str, Quality]:
-        """The criterion of every selector as it is now, by its name; also into the log."""
+    def _measure_each(self, phase: str, names: Sequence[str]) -> dict[str, Quality]:
+        """The criterion of these selectors, which a phase has changed, by their names; also into the log."""
         qualities = {}
-        for k, name in enumerate(self.base.config.names if len(self.held_out) else []):
-            qualities[name] = selection_quality(self.base, self.store, self.held_out, k)
+        for name in names if len(self.held_out) else []:
+            number = self.base.config.names.index(name)
+            qualities[name] = selection_quality(self.base, self.store, self.held_out, number)
             entry = {"step": self.progress.step, "phase": phase, "selector": name, **qualities[name].as_dict()}
             self.progress.history.append(entry)
         return qualities
@@ -301,11 +302,12 @@ class Trainer:
     def finish_gates(self) -> FormTraining | None:
         """The gates of entities, where there are any; the selection rates, where they are held; the surface view."""
         recipe, config, form = self.recipe, self.base.config, None
-        self._measure_each(recipe.objective)
+        meaning = config.names[config.find_selector()]
+        self._measure_each(recipe.objective, [meaning] if recipe.objective == "removal" else config.names)
         if ENTITIES in config.names and recipe.entities_epochs:
             number = config.names.index(ENTITIES)
             form = train_by_form(self.base, self.store, self.rows, recipe, selector=number)
-            self._measure_each("form")
+            self._measure_each("form", [ENTITIES])
         if config.rate_constraint != "none" or recipe.objective == "removal":
             calibrate_rate(self.base, self.store, self.rows, recipe.seed)
         if recipe.surface:
@@ -315,7 +317,7 @@ class Trainer:
 
     def _save(self, folder: Path, form: FormTraining | None) -> None:
         """Log, plots, card, weights and the record of the run."""
-        qualities = self._measure_each("saved")
+        qualities = self._measure_each("saved", self.base.config.names)
         self._write_log()
         plots = plot_history(self.progress.history, self.base.config.target_rates, self.output)
         story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots)

@@ -10,11 +10,12 @@ import torch
 
 from hardkuma.corpora import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.training import removal
 from hardkuma.training.criterion import selection_quality
 from hardkuma.training.recipe import Recipe
-from hardkuma.training.removal import random_subsets, read_sentences, subset_sizes, train_by_removal
+from hardkuma.training.removal import train_by_removal
+from hardkuma.training.sentences import MIN_WORDS, read_sentences
 from hardkuma.training.store import StateStore, build_store
+from hardkuma.training.subsets import SubsetEncoder, random_subsets, subset_sizes
 
 RECIPE = Recipe(objective="removal", removal_sentences=150, removal_epochs=6)
 ROWS = np.arange(150)
@@ -56,7 +57,7 @@ def test_random_subsets_come_in_pairs_of_one_size() -> None:
 def test_words_are_those_of_the_text(store: StateStore) -> None:
     model = fresh_model()
     sentences = read_sentences(store, ROWS, 20, 0, model)
-    assert len(sentences.rows) == 20 and (sentences.counts >= removal.MIN_WORDS).all()
+    assert len(sentences.rows) == 20 and (sentences.counts >= MIN_WORDS).all()
     for row, tokens in zip(sentences.rows, sentences.tokens, strict=True):
         words = tokens.words[tokens.words >= 0]
         assert (np.diff(words) >= 0).all() and set(words) == set(range(tokens.number))
@@ -84,7 +85,7 @@ def test_values_on_disk_are_not_measured_again(store: StateStore, monkeypatch: p
     def forbidden(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(removal.SubsetEncoder, "values", forbidden)
+    monkeypatch.setattr(SubsetEncoder, "values", forbidden)
     assert train_by_removal(fresh_model(), store, ROWS, RECIPE, progress=False) is not None
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.training.subsets import SubsetEncoder, TokenWords
+from hardkuma.training.sentences import TokenWords
+from hardkuma.training.subsets import SubsetEncoder
 from tests.conftest import FAMILIES, SENTENCES
 
 

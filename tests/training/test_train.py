@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hardkuma import HardKumaModel, train
-from hardkuma.training import removal, resuming, trainer
+from hardkuma.training import resuming, subsets, trainer
 from hardkuma.training.recipe import load_recipe
 from tests.forks import ForkServer
 
@@ -115,7 +115,7 @@ def test_removal_is_interrupted_between_chunks(
     arguments: Callable, cased: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = arguments(recipe="default", data=f"[{cased}]", **SMALL)
-    monkeypatch.setattr(removal, "CHUNK", 64)
+    monkeypatch.setattr(subsets, "CHUNK", 64)
     with monkeypatch.context() as patch:
         patch.setattr(trainer.Trainer, "_agree_on_interrupt", lambda self: True)
         assert run(options) == 130
