@@ -60,16 +60,15 @@ class AnchorModel(GateModel, Protocol):
 
 @torch.inference_mode()
 def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
-    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is nothing to embed.
+    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
     torch.Size([2, 384])
     """
-    encoded = model.tokenizer([encodable(text) for text in texts], truncation=True, max_length=model.max_length)[
-        "input_ids"
-    ]
+    readable = [encodable(text) for text in texts]
+    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
     order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
     vectors: dict[int, Tensor] = {}
     for first in range(0, len(order), batch_size):

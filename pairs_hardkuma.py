@@ -30,8 +30,8 @@ VERIFIED = 6
 LEAST_SHARE = 0.5
 # No link is weaker than this part of the similarity.
 LEAST_LINK = 0.05
-# How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B dev
-# and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words (benchmarks/pairs.py).
+# How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B
+# dev and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words.
 GATE_WEIGHT = 0.5
 NEGATIONS = frozenset(
     ["not", "no", "never", "nobody", "none", "nothing", "nowhere", "neither", "nor", "cannot", "without", "hardly"]
@@ -74,13 +74,13 @@ def explain_pair(
         chance: the similarity that unrelated texts may have.
         explained: whether words are said to carry the similarity, and the check agrees.
         reason: where not, why.
-        notes: sentences about what the encoder hardly sees in this pair: another order of the same words, a negation (English).
+        notes: sentences about what the encoder hardly sees in this pair: another order of words, an English negation.
         a, b: records as of `ScoredText.select(rate)` (with the gates' decision as "selected"), whose words also have
             - fall: how far the cosine falls without the word, shared among words that stand for each other (see above);
               positive if the word makes the texts similar.
             - verified: whether that was measured by removing the word; if not, it is estimated from the pooled states.
-            - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each would have
-              if all words carried the same.
+            - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each would
+              have if all words carried the same.
             and the side also "truncated": whether the encoder, which takes so many tokens and no more, has not seen the
             end. Words there are listed, with a fall of 0.
         links: {"a", "b", "strength"} with the numbers of two verified words, strongest first: how much further the cosine
@@ -334,8 +334,8 @@ class _Explanation:
             vector = self._embed([side.seen.without(negated[number])])[0]
             without = float(vector @ self.whole[1 - number])
             notes.append(
-                f"one text alone is negated ({names}); a similarity of {self.similarity:.2f}, and {without:.2f} without that, "
-                "says that the encoder hardly sees it"
+                f"one text alone is negated ({names}); a similarity of {self.similarity:.2f}, and {without:.2f} without "
+                "that, says that the encoder hardly sees it"
             )
         return notes
 

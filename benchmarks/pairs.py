@@ -1,12 +1,12 @@
-"""What makes two texts similar: does `explain_pair` say no where it should, how faithful are its words, how long does it take?
+"""What makes two texts similar: does `explain_pair` say no where it should, how faithful are its words, how fast is it?
 
-    python benchmarks/pairs.py --data DATA                    STS-B test and WikiText-2 test; about five minutes on a quiet core
+    python benchmarks/pairs.py --data DATA                    STS-B test and WikiText-2 test; some minutes on a core
     python benchmarks/pairs.py --data DATA --pairs 20 --long 3
 
-DATA holds stsb/sts-test.csv and wikitext2/test.txt. Explained: the share of random pairs (each sentence with another pair's)
-and of pairs scored 4 or more. Faithful: how far the cosine falls without as many words of one side (mean of both sides) as
-`explain_pair` names, chosen by it, by removing each word in turn (leave-one-out), and KeyBERT's way (cosine of the word alone
-with the other text); with 95% bootstrap intervals of the paired differences. Time: leave-one-out with the same check, as
+DATA holds stsb/sts-test.csv and wikitext2/test.txt. Explained: the share of random pairs (each sentence with one of another
+pair) and of pairs scored 4 or more. Faithful: how far the cosine falls without as many words of one side (mean of both) as
+`explain_pair` names, chosen by it, by removing each word in turn (leave-one-out), and KeyBERT's way (cosine of the word
+alone with the other text); with 95% bootstrap intervals of the paired differences. Time: leave-one-out with the same check, as
 `explain_pair` of 0.1 did it, against `explain_pair`, on two texts of 100 words, one after the other, medians.
 """
 
@@ -62,7 +62,7 @@ def leave_one_out(model: HardKumaModel, texts: list[str], sides: list[dict]) -> 
 
 
 def falls(model: HardKumaModel, a: str, b: str) -> dict[str, float] | None:
-    """How far the cosine falls without the words of each method, as many as `explain_pair` names; None where it names none."""
+    """How far the cosine falls without each method's words, as many as `explain_pair` names; None where it names none."""
     pair = explain_pair(model, a, b)
     sides, texts = [pair["a"], pair["b"]], [a, b]
     ours = [[i for i, word in enumerate(side["words"]) if word["carries"]] for side in sides]
