@@ -79,8 +79,8 @@ def explain_pair(
             - fall: how far the cosine falls without the word, shared among words that stand for each other (see above);
               positive if the word makes the texts similar.
             - verified: whether that was measured by removing the word; if not, it is estimated from the pooled states.
-            - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each would
-              have if all words carried the same.
+            - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each
+              would have if all words carried the same.
             and the side also "truncated": whether the encoder, which takes so many tokens and no more, has not seen the
             end. Words there are listed, with a fall of 0.
         links: {"a", "b", "strength"} with the numbers of two verified words, strongest first: how much further the cosine

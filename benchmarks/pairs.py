@@ -6,8 +6,8 @@
 DATA holds stsb/sts-test.csv and wikitext2/test.txt. Explained: the share of random pairs (each sentence with one of another
 pair) and of pairs scored 4 or more. Faithful: how far the cosine falls without as many words of one side (mean of both) as
 `explain_pair` names, chosen by it, by removing each word in turn (leave-one-out), and KeyBERT's way (cosine of the word
-alone with the other text); with 95% bootstrap intervals of the paired differences. Time: leave-one-out with the same check, as
-`explain_pair` of 0.1 did it, against `explain_pair`, on two texts of 100 words, one after the other, medians.
+alone with the other text); with 95% bootstrap intervals of the paired differences. Time: leave-one-out with the same check,
+as `explain_pair` of 0.1 did it, against `explain_pair`, on two texts of 100 words, one after the other, medians.
 """
 
 from __future__ import annotations
