@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .commands import adapt, benchmark, demo, export, gates, pair, search, train
+from .commands import adapt, benchmark, demo, export, gates, pair, search, terms, train
 from .common.arguments import Parser
 
 
@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Command] = {
     "gates": gates,
     "pair": pair,
     "search": search,
+    "terms": terms,
     "adapt": adapt,
     "export": export,
 }

@@ -24,8 +24,9 @@ from .surface_hardkuma import Span, WordIndex, is_function_word
 from .words_hardkuma import ScoredText, check_selection, encodable, score_texts
 
 RANDOM_DRAWS = 3
-# Words of each side whose fall is measured by removal; proposals beyond have that of the pooled states.
-VERIFIED = 6
+# Words of each side whose fall is measured by removal, and where more are proposed, which is in long texts: the others have
+# that of the pooled states.
+VERIFIED, VERIFIED_OF_MANY = 6, 3
 # A word carries the similarity if its fall is at least this part of what it would be if all words carried the same.
 LEAST_SHARE = 0.5
 # No link is weaker than this part of the similarity.
@@ -238,7 +239,7 @@ class _Explanation:
             return
         texts: list[str] = []
         for side in self.sides:
-            side.verified = side.proposed[:VERIFIED]
+            side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
             texts += [side.seen.without([i]) for i in side.verified]
             texts += [side.seen.without(set(side.proposed) - {i}) for i in side.verified]
             texts.append(side.seen.without(side.proposed))

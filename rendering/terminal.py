@@ -49,7 +49,16 @@ def safe(record: Record) -> dict[str, Any]:
     >>> safe({"text": "a\\x1b[2J", "words": []})["text"]
     'a�[2J'
     """
-    return {**record, "text": record["text"].translate(_CONTROLS)}
+    return {**record, "text": safe_text(record["text"])}
+
+
+def safe_text(text: str) -> str:
+    """The text with its control characters made visible, one character each.
+
+    >>> safe_text("a\\x1b[2J")
+    'a�[2J'
+    """
+    return text.translate(_CONTROLS)
 
 
 def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
