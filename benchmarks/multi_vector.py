@@ -6,8 +6,8 @@
 DATA holds trecqa/test.csv (question, label, answer sentence). MaxSim over the token states of the encoder: a question keeps
 all its vectors, an answer the best 50, 25 or 15% (at least one) of its own by a score, or as many means of clusters (Ward,
 sentence-transformers' HierarchicalTokenPooling). Measured: mean average precision over the labelled answers of each
-question that has right and wrong ones, and the mean reciprocal rank of the first right answer among all answers of the file. 95%
-bootstrap intervals over questions, and of the paired difference to the clusters.
+question that has right and wrong ones, and the mean reciprocal rank of the first right answer among all answers of the
+file. 95% bootstrap intervals over questions, and of the paired difference to the clusters.
 """
 
 from __future__ import annotations

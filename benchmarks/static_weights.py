@@ -4,8 +4,8 @@
 
 DATA holds stsb/ and sts/. As model2vec does, each item of the encoder's vocabulary is encoded alone; a text is the weighted
 mean of its items' vectors. Weights: none; SIF, a / (a + p) with a = 0.001 and p the item's share of the bundled corpus; the
-mean gate of the item over the bundled corpus (of its own alone where it is not there); and the product of both. Each with and
-without the first principal component of the table, which SIF removes. Spearman's correlation with people's scores; 95%
+mean gate of the item over the bundled corpus (of its own alone where it is not there); and the product of both. Each with
+and without the first principal component of the table, which SIF removes. Spearman's correlation with people's scores; 95%
 bootstrap intervals of the paired difference to SIF.
 """
 
