@@ -12,6 +12,7 @@ its model stays in runs/experiments/ROW-SEED. docs/experiments.md says which cho
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import statistics
 import sys
@@ -150,10 +151,19 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
         if known["changes"] == {key: value for key, value in changes.items() if key != "data"}:
             return known
     started = time.time()
+    # What the encoder says of the text is the same for many rows: the store goes from one to the next, which rebuilds it
+    # if its layers are others.
+    text = json.dumps([changes["data"], changes.get("max_sentences")])
+    store = OUTPUT / "stores" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    if store.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        store.rename(folder / "store")
     trainer = Trainer(load_recipe(recipe, changes))
     trainer.run()
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
+    store.parent.mkdir(exist_ok=True)
+    (folder / "store").rename(store)
     evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]
     entry = {
         "row": row,
