@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import shutil
 import statistics
 import sys
 import time
@@ -155,15 +157,15 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     # if its layers are others.
     text = json.dumps([changes["data"], changes.get("max_sentences")])
     store = OUTPUT / "stores" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    shutil.rmtree(folder, ignore_errors=True)
     if store.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        store.rename(folder / "store")
+        shutil.copytree(store, folder / "store", copy_function=os.link)
     trainer = Trainer(load_recipe(recipe, changes))
     trainer.run()
+    shutil.rmtree(store, ignore_errors=True)
+    shutil.copytree(folder / "store", store, copy_function=os.link)
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
-    store.parent.mkdir(exist_ok=True)
-    (folder / "store").rename(store)
     evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]
     entry = {
         "row": row,
