@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .records import Pair, Record, Word, strongest_fall
+from .records import FULL_FALL, Pair, Record, Word, fall_share
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -146,24 +146,30 @@ def render_pair(pair: Pair) -> str:
     ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
     >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
     >>> faithfulness = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
-    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": [], "faithfulness": faithfulness}
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": faithfulness}
     >>> html = render_pair(pair)
     >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
     (2, True)
     """
-    strongest = strongest_fall(pair)
-    shown = "".join(_pair_side(pair[name], strongest) for name in "ab")
-    without = pair["faithfulness"]["similarity_without"]
-    checked = (
-        f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words of one '
-        f"text <b>{without['carrying']:.2f}</b>, without as many random ones {without['random']:.2f}.</p>"
-    )
+    shown = "".join(_pair_side(pair, pair[name]) for name in "ab")
+    sentences = [f"Similarity <b>{pair['similarity']:.2f}</b>."]
+    if not pair["explained"]:
+        sentences.append(f"Not explained: {escape(pair['reason'])}.")
+    if without := pair["faithfulness"]["similarity_without"]:
+        sentences.append(
+            f"Without the outlined words of one text <b>{without['carrying']:.2f}</b>, without as many random ones "
+            f"{without['random']:.2f}."
+        )
+    sentences += [f"Note: {escape(note)}." for note in pair["notes"]]
+    checked = f'<p class="hk-caption">{" ".join(sentences)}</p>'
     return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
 
 
-def _pair_side(side: Record, strongest: float) -> str:
-    # A word that hinders, whose fall is negative, has no shade.
-    words = [{**word, "probability": word["fall"] / strongest, "note": _fall_note(word["fall"])} for word in side["words"]]
+def _pair_side(pair: Pair, side: Record) -> str:
+    words = [
+        {**word, "probability": fall_share(pair, word["fall"]), "note": _fall_note(word["fall"])} for word in side["words"]
+    ]
     carrying = [word for word in words if word["carries"]]
     listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in carrying)
     caption = f"carried by <bdi>{listed}</bdi>" if carrying else "no word carries the similarity"
@@ -199,6 +205,15 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
 
+def pair_legend() -> str:
+    """What shade and outline mean in `render_pair`.
+
+    >>> "carries the similarity" in pair_legend()
+    True
+    """
+    return legend("without it the similarity falls by 0", f"{FULL_FALL:g} or more", "carries the similarity")
+
+
 def document_head(title: str, style: str) -> str:
     """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched.
 
@@ -218,13 +233,14 @@ def document_head(title: str, style: str) -> str:
     )
 
 
-def page_head(title: str) -> str:
-    """The start of a page of records, with its legend; records and `page_foot()` follow.
+def page_head(title: str, explained: str | None = None) -> str:
+    """The start of a page of records, with its legend (`legend()`, or another); records and `page_foot()` follow.
 
     >>> "<h1>Gates</h1>" in page_head("Gates")
     True
     """
-    return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{legend()}\n"
+    shown = legend() if explained is None else explained
+    return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{shown}\n"
 
 
 def page_foot() -> str:

@@ -12,11 +12,14 @@ Word = Mapping[str, Any]
 Pair = Mapping[str, Any]
 
 
-def strongest_fall(pair: Pair) -> float:
-    """The largest fall of the similarity without one word of either side, which gets the full shade; 1.0 where none falls.
+# The fall that has the full shade, in every pair: one word of a short paraphrase often makes so much of the similarity.
+FULL_FALL = 0.25
 
-    >>> strongest_fall({"a": {"words": [{"fall": 0.1}, {"fall": 0.4}]}, "b": {"words": [{"fall": -0.2}]}})
-    0.4
+
+def fall_share(pair: Pair, fall: float) -> float:
+    """The shade of a word, in [0, 1], by how far the similarity falls without it; none in a pair that is not explained.
+
+    >>> [fall_share({"explained": True}, fall) for fall in (-0.1, 0.125, 0.4)], fall_share({"explained": False}, 0.4)
+    ([0.0, 0.5, 1.0], 0.0)
     """
-    falls = [word["fall"] for side in (pair["a"], pair["b"]) for word in side["words"]]
-    return max([fall for fall in falls if fall > 0], default=1.0)
+    return min(max(fall / FULL_FALL, 0.0), 1.0) if pair["explained"] else 0.0
