@@ -12,7 +12,10 @@ its model stays in runs/experiments/ROW-SEED. docs/experiments.md says which cho
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import shutil
 import statistics
 import sys
 import time
@@ -150,8 +153,17 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
         if known["changes"] == {key: value for key, value in changes.items() if key != "data"}:
             return known
     started = time.time()
+    # What the encoder says of the text is the same for many rows: the store goes from one to the next, which rebuilds it
+    # if its layers are others.
+    text = json.dumps([changes["data"], changes.get("max_sentences")])
+    store = OUTPUT / "stores" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    shutil.rmtree(folder, ignore_errors=True)
+    if store.is_dir():
+        shutil.copytree(store, folder / "store", copy_function=os.link)
     trainer = Trainer(load_recipe(recipe, changes))
     trainer.run()
+    shutil.rmtree(store, ignore_errors=True)
+    shutil.copytree(folder / "store", store, copy_function=os.link)
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
     evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]

@@ -5,7 +5,8 @@
 Compared, in eval, on the same batch of 32 sentences of about 30 tokens with MiniLM:
 
 - encoder: the encoder alone, with its own pooling, as SentenceTransformer runs it (no gates)
-- hidden: gates and all three embeddings (view `hidden`)
+- released: the gates of both released selectors, whose rationales, if asked for, are encoded anew (view `reencode`)
+- hidden: gates of a plain selector and all three embeddings (view `hidden`)
 - attention: the same, with attention features for the selector
 
 The ratio of each round is taken against the encoder's time in that round; the median over rounds is printed.
@@ -21,7 +22,7 @@ from collections.abc import Callable
 import torch
 from tqdm import tqdm
 
-from hardkuma import HardKumaModel
+from hardkuma import HardKumaModel, load_released
 from hardkuma.pooling_hardkuma import normalize, pool
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="sentences in the batch (default: %(default)s)")
     arguments = parser.parse_args()
 
+    released = load_released()[0]
     plain = HardKumaModel.from_encoder(ENCODER).eval()
     attention = HardKumaModel.from_encoder(ENCODER, selector_inputs=["state", "attention"]).eval()
     texts = [f"{TEXT} ({i})." for i in range(arguments.batch)]
@@ -53,7 +55,12 @@ def main() -> None:
     def encoder_alone() -> object:
         return normalize(pool(plain.encoder(**inputs).last_hidden_state, mask[:, None], ["mean"]))
 
-    runs = {"encoder": encoder_alone, "hidden": lambda: plain(**inputs), "attention": lambda: attention(**inputs)}
+    runs: dict[str, Callable[[], object]] = {
+        "encoder": encoder_alone,
+        "released": lambda: released(**inputs, return_embeddings=False),
+        "hidden": lambda: plain(**inputs),
+        "attention": lambda: attention(**inputs),
+    }
     times: dict[str, list[float]] = {name: [] for name in runs}
     with torch.inference_mode():
         for run in runs.values():

@@ -4,7 +4,8 @@
 
 The file is that of the STS benchmark: columns separated by tabs, of which the fifth to seventh are the score and the two
 sentences. Every line of the output is one embedding of the same checkpoint, asked for by name as users do:
-`encode(texts, embedding="anchor")`, `encode(texts, rate=0.2)`. Higher is better; the interval is a bootstrap over pairs.
+`encode(texts, embedding="anchor")`, `encode(texts, rate=0.2)`. Beside it, as many words of largest norm (sum over
+sub-words). Higher is better; the interval is a bootstrap over pairs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import csv
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,10 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, load_released
+from hardkuma.attribution import norm
+from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.evaluation.faithfulness import faithfulness
+from hardkuma.pooling_hardkuma import normalize
 
 
 def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
@@ -32,12 +39,18 @@ def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
     return [float(row[4]) for row in rows], [row[5] for row in rows], [row[6] for row in rows]
 
 
-def cosines(model: SentenceTransformer, first: list[str], second: list[str], **options: Any) -> np.ndarray:
-    """(pairs,) cosine of each pair; every sentence is encoded once."""
+def cosines(encode: Callable[[list[str]], np.ndarray], first: list[str], second: list[str]) -> np.ndarray:
+    """(pairs,) cosine of each pair of unit vectors; every sentence is encoded once."""
     texts = list(dict.fromkeys([*first, *second]))
-    vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False, **options)
+    vectors = encode(texts)
     row = {text: i for i, text in enumerate(texts)}
     return (vectors[[row[text] for text in first]] * vectors[[row[text] for text in second]]).sum(-1)
+
+
+def encode_largest(encoder: SentenceEncoder, rate: float, texts: list[str]) -> np.ndarray:
+    """(texts, dim) unit embeddings of the words of largest norm."""
+    found = faithfulness(encoder, norm.scores(encoder, texts, aggregate="sum"), [rate])
+    return normalize(found.rationales[:, 0]).numpy()
 
 
 def interval(cosines: np.ndarray, scores: np.ndarray, samples: int = 500) -> tuple[float, float]:
@@ -79,8 +92,15 @@ def main() -> None:
         print("| embedding | rate | Spearman | 95% interval |\n|---|---|---|---|")
         settings = [("anchor", None), ("rationale", None), ("complement", None)]
         settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]
+        settings += [("largest norm", rate) for rate in arguments.rates]
+        encoder = SentenceEncoder.from_model(gates)
         for name, rate in settings:
-            similarities = cosines(model, first, second, embedding=name, rate=rate)
+            if name == "largest norm":
+                encode: Any = partial(encode_largest, encoder, rate)
+            else:
+                options = {"normalize_embeddings": True, "show_progress_bar": False}
+                encode = partial(model.encode, embedding=name, rate=rate, **options)
+            similarities = cosines(encode, first, second)
             low, high = interval(similarities, scores)
             shown = "-" if name == "anchor" else "the model's own" if rate is None else f"{rate:g}"
             value = spearmanr(similarities, scores).statistic
