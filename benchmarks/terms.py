@@ -1,12 +1,13 @@
 """Key terms of Wikipedia articles: gates, KeyBERT and YAKE.
 
     python benchmarks/terms.py --data DATA                    WikiText-2 test; some minutes on a core
-    python benchmarks/terms.py --data DATA --part valid       the part on which the terms' score was chosen
+    python benchmarks/terms.py --data DATA --part valid       the other part; nothing was chosen on either
 
 DATA holds wikitext2/test.txt. Each article's text (without headings) is halved by paragraphs; every method names ten terms
 of the first half. Measured without labels: how high the second half of the same article stands among all second halves when
 these terms are the question (mean reciprocal rank by the encoder's cosine, each half the mean of its paragraphs), and
-whether a word of the article's title, which no method sees, is in a term. 95% bootstrap intervals over articles; seconds of all.
+whether a word of the article's title, which no method sees, is in a term. 95% bootstrap intervals over articles; seconds
+of all.
 """
 
 from __future__ import annotations

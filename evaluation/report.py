@@ -13,10 +13,11 @@ from ..corpora import LabelledSentence
 from ..gates_hardkuma import count_at_rate
 from ..rendering.html import document_head, page_foot, shade
 from ._style import STYLE
-from .plots import line_plot, scatter_plot, style_of
+from .plots import GREY, line_plot, scatter_plot, style_of
 from .results import MethodResult
 from .table import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
+COLOURED = 6  # lines of a plot that have colours
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -105,7 +106,7 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
     measured = [result for result in results if result.metrics]
     if not available("matplotlib"):
         return "<p>The plots need matplotlib: <code>pip install 'hardkuma[benchmark]'</code></p>"
-    styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(measured)}
+    styles = _styles(measured)
     recalls = [
         (r.curves["precision_recall"]["recall"], r.curves["precision_recall"]["precision"], styles[r.method])
         for r in measured
@@ -128,6 +129,13 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
         figures.append((_cost_plot(corpus, measured, styles), "Cost against quality. Numbers as in the key."))
     drawn = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
     return f'<h3>Curves</h3>{_key(measured, styles)}<div class="plots">{drawn}</div>'
+
+
+def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
+    """Colours for six methods, the gates and the best others; grey for the rest, which would hide them."""
+    ranked = sorted(results, key=lambda r: (r.kind != "gates", -(r.value("average_precision") or 0.0)))
+    coloured = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(ranked[:COLOURED])}
+    return {result.method: coloured.get(result.method, GREY) for result in results}
 
 
 def _cost_plot(corpus: str, results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
