@@ -1,4 +1,4 @@
-"""Gate records as HTML: words shaded by probability, selected spans outlined; nothing is fetched, every text is escaped.
+"""Gate records as HTML: words shaded by probability, selected spans marked whole; nothing is fetched, every text is escaped.
 
 A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text.
 A file of any size is written piece by piece: `page_head(title)`, then `render_record(record)` for each, then `page_foot()`.
@@ -10,50 +10,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from .records import Pair, Record, Word, strongest_fall
+from .style import BASE_STYLE, HUES, RECORD_STYLE
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 SHOWN_LINKS = 5
-LIGHT = (
-    "--ink: #1c2024; --soft: #5b646e; --page: #ffffff; --card: #f5f6f8; --line: #d9dde2; "
-    "--accent: #2f6fde; --mark: 47, 111, 222;"
-)
-DARK = (
-    "--ink: #e6e8eb; --soft: #a0a9b3; --page: #14171a; --card: #1d2125; --line: #353b42; "
-    "--accent: #7da9ff; --mark: 96, 150, 255;"
-)
-# Common to every page of this project; a page adds its own rules.
-BASE_STYLE = f"""
-:root {{ {LIGHT} color-scheme: light dark; }}
-@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
-main {{ max-width: 76rem; margin: 0 auto; padding: 1rem; }}
-h1 {{ font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; overflow-wrap: anywhere; }}
-.small {{ color: var(--soft); font-size: .875rem; }}
-mark {{ color: inherit; border-radius: .2em; padding: .1em .15em; print-color-adjust: exact;
-  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }}
-@media (max-width: 40rem) {{ body {{ font-size: 15px; }} main {{ padding: .75rem; }} }}
-"""
-# The rules of a record alone, for pages that have a style of their own but define the colours above.
-RECORD_STYLE = """
-.hk-record { margin: 0 0 .75rem; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink);
-  content-visibility: auto; contain-intrinsic-size: auto 6rem; }
-.hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.hk-text mark, .hk-legend mark { color: var(--ink); border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
-  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
-.hk-span { outline: 2px solid var(--accent); margin: 0 1px; border-radius: .2em;
-  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
-.hk-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }
-.hk-grid > * { min-width: 0; margin: 0; }
-.hk-caption { margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }
-.hk-legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
-  font-size: .875rem; }
-.hk-ramp { display: inline-block; width: 6rem; height: 1em; margin: 0 .4em; vertical-align: -.15em; border-radius: .2em;
-  background: linear-gradient(to right, transparent, color-mix(in srgb, rgb(var(--mark)) 55%, transparent));
-  border: 1px solid var(--line); print-color-adjust: exact; }
-"""
 
 
 def shade(word: str, share: float, note: str, css_class: str = "") -> str:
@@ -62,18 +24,25 @@ def shade(word: str, share: float, note: str, css_class: str = "") -> str:
     >>> shade("a<b", 0.5, "probability 0.50")
     '<mark style="--share:50%" title="probability 0.50">a&lt;b</mark>'
     """
-    percent = round(100 * min(max(share, 0.0), 1.0))
     named = f' class="{escape(css_class)}"' if css_class else ""
-    return f'<mark{named} style="--share:{percent}%" title="{escape(note)}">{escape(word)}</mark>'
+    return f'<mark{named} style="--share:{_percent(share)}%" title="{escape(note)}">{escape(word)}</mark>'
+
+
+def _percent(share: float) -> int:
+    return round(100 * min(max(share, 0.0), 1.0))
+
+
+def _hue(word: Word) -> str:
+    return f" hk-hue{word['hue'] % HUES}" if "hue" in word else ""
 
 
 def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -> str:
-    """The whole text with its words shaded and its spans outlined, as one paragraph.
+    """The whole text with its words shaded and its spans marked whole, as one paragraph.
 
     Args:
-        words: in reading order, each with "start", "end", "probability" in [0, 1] and, if the note is to say something
-            else than the probability, "note".
-        spans: in reading order, each with "start", "end" and "probability" or "note"; no word may cross a span's border.
+        words: in reading order, each with "start", "end", "probability" in [0, 1]; "note", if the note is to say something
+            else than the probability; and "hue", a number, if it is to have another colour than all others.
+        spans: the same; a span is shaded as a whole, by its own probability. No word may cross a span's border.
 
     >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
     '<p class="hk-text" dir="auto"><mark style="--share:0%" title="probability 0.00">Hi</mark> Bob</p>'
@@ -89,7 +58,8 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
             within += 1
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
-        parts.append(f'<span class="hk-span" role="group" aria-label="selected, {_note(span)}">{inner}</span>')
+        label = f'role="group" aria-label="selected, {escape(_note(span))}"'
+        parts.append(f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>')
         position, first = end, within
     parts.append(_shaded(text, words[first:], position, len(text)))
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'
@@ -105,7 +75,7 @@ def _shaded(text: str, words: Sequence[Word], start: int, end: int) -> str:
                 "spans in reading order, no word across a span's border."
             )
         parts.append(escape(text[position : word["start"]]))
-        parts.append(shade(text[word["start"] : word["end"]], word["probability"], _note(word)))
+        parts.append(shade(text[word["start"] : word["end"]], word["probability"], _note(word), _hue(word).strip()))
         position = word["end"]
     return "".join([*parts, escape(text[position:end])])
 
@@ -115,7 +85,7 @@ def _note(word: Word) -> str:
 
 
 def render_record(record: Record) -> str:
-    """One text as HTML: its words shaded by probability, its selected spans outlined and listed below.
+    """One text as HTML: its words shaded by probability, its selected spans marked whole and listed below.
 
     >>> word = {"word": "Bob", "start": 3, "end": 6, "probability": 0.9, "selected": True}
     >>> span = {"text": "Bob", "start": 3, "end": 6, "probability": 0.9}
@@ -136,7 +106,7 @@ def render_record(record: Record) -> str:
 
 
 def render_pair(pair: Pair) -> str:
-    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it outlined.
+    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it marked.
 
     Args:
         pair: what `explain_pair` returns.
