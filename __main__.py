@@ -8,7 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from . import __version__
 from .commands import adapt, benchmark, demo, export, gates, pair, train
+from .common.arguments import Parser
 
 
 class Command(Protocol):
@@ -57,17 +59,13 @@ def build_parser() -> argparse.ArgumentParser:
     >>> build_parser().parse_args(["pair", "one text", "another"]).rate
     0.2
     """
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="hardkuma", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=layout)
+    parser = Parser(prog="hardkuma", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"hardkuma {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         summary = command.SUMMARY
         subparser = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=command.EXAMPLES,
-            formatter_class=layout,
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=command.EXAMPLES
         )
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run, check=command.check, usage_error=subparser.error)
@@ -83,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given and given[0] in DELEGATED_COMMANDS:
             status = DELEGATED_COMMANDS[given[0]].main(given[1:])
         else:
-            parsed = build_parser().parse_args(given)
+            parsed, unknown = build_parser().parse_known_args(given)
+            if unknown:  # said by the command, whose help is the one to read
+                parsed.usage_error(f"unrecognized arguments: {' '.join(unknown)}")
             try:
                 parsed.check(parsed)
             except ValueError as error:

@@ -330,6 +330,8 @@ class HardKumaModel(HardKumaCore):
     def adapt_surface(self, batches: Iterable[dict[str, Any]]) -> Tensor:
         """Estimate the log-odds of the word-shape classes from this model's own gates on unlabelled text, in one pass.
 
+        A class moves n / (n + surface_shrinkage) of the way from its old log-odds, n its number of tokens in this text.
+
         Args:
             batches: iterable of tokenised batches, each with `surface_ids` (see `surface_batch`).
 
@@ -350,12 +352,14 @@ class HardKumaModel(HardKumaCore):
         self.train(training)
         if statistics.counts.sum() == 0:
             raise ValueError("no content token with a surface class was seen: give at least one non-empty text.")
-        log_odds = statistics.log_odds(self.config.surface_shrinkage).to(self.device)
+        shifts = statistics.shifts()
         for k in range(self.config.num_selectors):
             if self.config.of_selector("selector_unit", k) == "name":
-                log_odds[k] = capitals_against_lower(log_odds[k])
-        self.gate_head.surface_log_odds.copy_(log_odds)
-        return log_odds
+                shifts[k] = capitals_against_lower(shifts[k])
+        # Little text changes little: w of the way from the old value to that of this text.
+        weights = statistics.weights(self.config.surface_shrinkage).to(self.device)
+        self.gate_head.surface_log_odds.lerp_(shifts.to(self.device), weights)
+        return self.gate_head.surface_log_odds.clone()
 
 
 def _without_axis(tensor: Tensor, one: bool) -> Tensor:

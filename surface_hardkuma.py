@@ -350,13 +350,13 @@ def continuing_spans(text: str, offsets: Iterable[Span]) -> list[bool]:
 class SurfaceStatistics:
     """Mean gate per class over unlabelled text, and the log-odds that follow from it.
 
-    log-odds of class c = n_c / (n_c + shrinkage) * (logit(mean gate of c) - logit(mean gate)): rare classes are pulled
-    to zero. Feed it the gates *without* the surface view.
+    log-odds of class c = w_c (logit(mean gate of c) - logit(mean gate)) + (1 - w_c) old log-odds of c, with
+    w_c = n_c / (n_c + shrinkage): rare classes stay close to what they were. Feed it the gates *without* the surface view.
 
     >>> statistics = SurfaceStatistics(num_selectors=1)
     >>> statistics.update(torch.tensor([[[0.9, 0.1]]]), torch.tensor([[5, 3]]), torch.ones(1, 2))
-    >>> statistics.log_odds(shrinkage=0.0)[0, [0, 3, 5]]
-    tensor([ 0.0000, -2.1972,  2.1972])
+    >>> statistics.shifts()[0, [0, 3, 5]], statistics.weights(shrinkage=1.0)[[0, 3, 5]]
+    (tensor([ 0.0000, -2.1972,  2.1972]), tensor([0.0000, 0.5000, 0.5000]))
     """
 
     def __init__(self, num_selectors: int = 1):
@@ -371,12 +371,15 @@ class SurfaceStatistics:
         for k in range(self.sums.shape[0]):
             self.sums[k].index_add_(0, classes, gate_probs[:, k][keep].detach().double().cpu())
 
-    def log_odds(self, shrinkage: float) -> Tensor:
-        """(K, classes) fp32; zero for class 0 and for classes never seen."""
+    def shifts(self) -> Tensor:
+        """(K, classes) fp32: logit of the class's mean gate minus that of all; zero for class 0 and classes never seen."""
         total = self.counts.sum().clamp_min(1.0)
         overall = torch.logit(self.sums.sum(-1, keepdim=True) / total, eps=1e-6)
         mean = self.sums / self.counts.clamp_min(1.0)
         # eps bounds the log-odds of a class whose every gate is 0 or 1.
         shift = torch.logit(mean, eps=1e-3) - overall
-        shrunk = shift * self.counts / (self.counts + shrinkage).clamp_min(1e-12)
-        return torch.where(self.counts > 0, shrunk, torch.zeros_like(shrunk)).float()
+        return torch.where(self.counts > 0, shift, torch.zeros_like(shift)).float()
+
+    def weights(self, shrinkage: float) -> Tensor:
+        """(classes,) fp32: how much of the way to this text's value each class goes; zero for classes never seen."""
+        return (self.counts / (self.counts + shrinkage).clamp_min(1e-12)).float()

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .options import add_batch_size_argument, add_field_argument, add_model_argument, add_quiet_argument
+from .options import (
+    add_batch_size_argument,
+    add_field_argument,
+    add_input_format_argument,
+    add_model_argument,
+    add_quiet_argument,
+)
 
 SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
 EXAMPLES = """\
@@ -15,14 +23,18 @@ example:
 
 In one source capitals mean names, in another whole sentences are capitals. One pass over your text, without labels,
 measures how often the gates of this model open for each shape of word (small, Capital, CAPITALS, digits, @handle, ...).
-The gates themselves stay as they are.
+The gates themselves stay as they are. A shape that your text has n times moves n / (n + 100) of the way from the model's
+old value to that of your text (surface_shrinkage in the configuration): little text changes little.
 """
+
+FEW_TEXTS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma adapt`."""
     add_model_argument(parser)
     parser.add_argument("--data", nargs="+", required=True, metavar="FILE", help="your text, any format that `train` takes")
+    add_input_format_argument(parser)
     add_field_argument(parser)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="where the adapted model goes")
     add_batch_size_argument(parser)
@@ -47,20 +59,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..common.models import load_model
     from ..common.showcase import name_sources
-    from ..corpora.readers import choose_input_format, read_texts
+    from ..corpora.readers import choose_input_format, name_left_out, read_texts
     from ..corpora.tokens import token_batches
     from ..surface_hardkuma import SURFACE_CLASSES
 
     for name in arguments.data:  # complain before a long pass
-        choose_input_format(name)
+        choose_input_format(name, arguments.input_format)
     model = load_model(arguments.model)
     before = model.gate_head.get_buffer("surface_log_odds").clone()
-    count = 0
+    count, left_out = 0, Counter[str]()
 
     def texts() -> Iterator[str]:
         nonlocal count
         for name in arguments.data:
-            for text in tqdm(read_texts(name, column=arguments.field), unit=" texts", disable=arguments.quiet, leave=False):
+            read = read_texts(name, arguments.input_format, arguments.field, left_out=left_out)
+            for text in tqdm(read, unit=" texts", disable=arguments.quiet, leave=False):
                 count += 1
                 yield text
 
@@ -68,6 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     words = model.gate_head.needs_words()
     batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=words)
     after = model.adapt_surface(batches)
+    if left_out:
+        print(f"hardkuma adapt: {name_left_out(left_out)}.", file=sys.stderr)
+    if count < FEW_TEXTS:
+        print(f"hardkuma adapt: {count} texts are few: values stay close to those before.", file=sys.stderr)
     training = (
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
         f"estimated on {count:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."

@@ -9,12 +9,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.arguments import Parser
 from .options import add_quiet_argument, add_selector_argument
 
 if TYPE_CHECKING:
     from ..evaluation.benchmark import Checkpoint
 
 SUMMARY = "compare gates with every method that one would use instead, on labelled corpora"
+EXAMPLES = """\
+examples:
+  hardkuma benchmark --data corpora                         the released gates beside every method, on what is in there
+  hardkuma benchmark --data my.conll --methods gates_surface capitals keybert
+  hardkuma benchmark --data corpora --model a=runs/a/model --model b=runs/b/model
+  hardkuma benchmark --data corpora --model none            no gates
+
+Results, a table and an HTML report go to --output. What is done is not done again: add methods or corpora at any time.
+"""
 MODEL_HELP = (
     "HardKuma checkpoint (default: the released gate head; 'none': no gates); repeat it for seeds of one recipe, or name "
     "recipes to compare them"
@@ -74,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     description = "Every method on the same sentences: JSON, Markdown and an HTML report."
-    options = add_arguments(argparse.ArgumentParser(prog="hardkuma benchmark", description=description)).parse_args(given)
+    parser = Parser(prog="hardkuma benchmark", description=description, epilog=EXAMPLES)
+    options = add_arguments(parser).parse_args(given)
     return run(options, shlex.join(["hardkuma", "benchmark", *given]))
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .options import add_field_argument, add_quiet_argument, add_selector_argument
+from .options import (
+    add_field_argument,
+    add_input_format_argument,
+    add_model_argument,
+    add_quiet_argument,
+    add_selector_argument,
+)
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
 examples:
-  hardkuma export native runs/default/model exported        a stock checkpoint: no custom code, runs in hosted widgets
-  hardkuma export onnx runs/default/model exported          model.onnx and model_int8.onnx, for onnxruntime
-  hardkuma export native exported                           the released gate head
+  hardkuma export native --output exported                  a stock checkpoint: no custom code, runs in hosted widgets
+  hardkuma export onnx --output exported                    model.onnx and model_int8.onnx, for onnxruntime
+  hardkuma export native --model runs/default/model --output exported
 
 What an export loses is measured on text and written on its card. The text is the bundled corpus, or yours with --data.
 """
@@ -23,14 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma export`."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for kind, summary in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
-        command = kinds.add_parser(
-            kind, help=summary, description=summary, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        command.add_argument(
-            "model", nargs="?", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released)"
-        )
-        command.add_argument("output", metavar="OUT", help="folder to write")
+        command = kinds.add_parser(kind, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=EXAMPLES)
+        add_model_argument(command)
+        command.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
+        add_input_format_argument(command)
         add_field_argument(command)
         command.add_argument(
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
@@ -47,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Check values and combinations of options.
 
-    >>> check(argparse.Namespace(sentences=1, field=None, data=[]))
+    >>> check(argparse.Namespace(sentences=1, field=None, input_format=None, data=[]))
     Traceback (most recent call last):
     ValueError: --sentences must be at least 2, got 1.
     """
@@ -55,6 +58,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
     if arguments.field is not None and not arguments.data:
         raise ValueError("--field names a column of --data, which is not given.")
+    if arguments.input_format is not None and not arguments.data:
+        raise ValueError("--input-format is the format of --data, which is not given.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..corpora.bundled import BUNDLED_SIZE
 
     if arguments.data:
-        rows = chain.from_iterable(read_texts(name, column=arguments.field) for name in arguments.data)
+        rows = chain.from_iterable(read_texts(name, arguments.input_format, arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))
     else:
         texts = bundled_texts(min(arguments.sentences, BUNDLED_SIZE))

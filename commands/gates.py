@@ -5,26 +5,28 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..rendering.terminal import safe, use_colour
 from .options import (
     add_batch_size_argument,
     add_field_argument,
+    add_input_format_argument,
     add_model_argument,
     add_quiet_argument,
     add_selector_argument,
 )
 from .parts import Parts
 from .processes import count_processes, join_process_group
-from .writers import FORMATS, SequentialFormat, choose_output_format, make_format
+from .writers import FORMATS, RECORD_FIELDS, SequentialFormat, choose_output_format, make_format
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from ..corpora.columns import RowText
     from ..modeling_hardkuma import HardKumaModel
     from ..words_hardkuma import Record
 
@@ -34,7 +36,9 @@ examples:
   hardkuma gates "Marie Curie moved to Paris in 1891."      selected words in colours, or in [brackets]
   hardkuma gates --rate 0.2 --numbers "..."                 a fifth of the words; every probability
   cat some.txt | hardkuma gates --format jsonl | jq .spans  one JSON record a line, with character offsets
-  hardkuma gates --file big.jsonl.gz --field body --output gates.parquet
+  hardkuma gates --file big.jsonl.gz --field body --keep id --output gates.parquet
+                                                            another column comes along
+  zcat big.gz | hardkuma gates --file - --input-format tsv --field body --format jsonl
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
                                                             go on after an interruption; the file will be the same
@@ -50,16 +54,25 @@ whole. Finished parts wait in OUTPUT.parts until all are done.
 CHUNK_TEXTS = 4096  # texts of a part: enough to sort by length, few enough to lose little when interrupted
 CHUNK_CHARACTERS = 4_000_000  # and its limit for long documents, so that memory stays flat
 STREAM_TEXTS = 512  # the same on the way to a pipe or terminal, where somebody waits
+STANDARD_INPUT = "-"
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma gates`."""
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; without any, lines of standard input")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; without any, or with -, lines of standard input")
     source = parser.add_argument_group("input")
     source.add_argument(
-        "--file", metavar="FILE", help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too"
+        "--file",
+        metavar="FILE",
+        help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too; or - for standard input",
     )
+    add_input_format_argument(source)
     add_field_argument(source)
+    source.add_argument(
+        "--keep", nargs="+", default=[], metavar="NAME", help="other fields or columns, which come along (jsonl, parquet)"
+    )
     selection = parser.add_argument_group("selection")
     add_model_argument(selection)
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
@@ -96,9 +109,15 @@ def check(arguments: argparse.Namespace) -> None:
     check_count("--part-size", arguments.part_size)
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
-    if arguments.field is not None and not arguments.file:
-        raise ValueError("--field names a column of --file, which is not given.")
-    if arguments.resume and not (arguments.output and arguments.file):
+    for option in ("field", "keep", "input_format"):
+        if getattr(arguments, option) and not arguments.file:
+            what = "is the format" if option == "input_format" else "names a column"
+            raise ValueError(f"--{option.replace('_', '-')} {what} of --file, which is not given.")
+    if own := [name for name in arguments.keep if name in RECORD_FIELDS]:
+        raise ValueError(f"--keep {own[0]}: every record has a field of this name already; rename the column.")
+    if arguments.keep and choose_output_format(arguments.format, arguments.output) not in ("jsonl", "parquet"):
+        raise ValueError("--keep is for the formats jsonl and parquet, whose records have fields.")
+    if arguments.resume and not (arguments.output and arguments.file and arguments.file != STANDARD_INPUT):
         raise ValueError("--resume needs --file and --output: standard input cannot be read again.")
     if arguments.output and arguments.file and arguments.output.resolve() == Path(arguments.file).resolve():
         raise ValueError(f"{arguments.output} is both --file and --output; write to another file.")
@@ -119,51 +138,60 @@ def run(arguments: argparse.Namespace) -> int:
 # ---- input --------------------------------------------------------------------------------------------------------------
 
 
-def _read_input(arguments: argparse.Namespace) -> Iterator[str]:
-    from ..corpora.lines import decoded_lines
-    from ..corpora.rows import read_rows
+def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
+    from ..corpora.columns import RowText
+    from ..corpora.rows import read_kept_rows
     from ..words_hardkuma import encodable
 
-    if arguments.file:
-        rows = read_rows(arguments.file, column=arguments.field)
-    elif arguments.texts:
-        rows = iter(arguments.texts)
+    if arguments.texts and arguments.texts != [STANDARD_INPUT]:
+        rows = (RowText(text, False) for text in arguments.texts)
     else:
-        rows = (line for _, line in decoded_lines(sys.stdin.buffer, "standard input"))
+        file = arguments.file or STANDARD_INPUT
+        rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.keep)
     # JSON can spell half a character, which no UTF-8 file can hold; one bad row must not end a run of hours.
-    return map(encodable, rows)
+    return (row._replace(text=encodable(row.text)) for row in rows)
 
 
-def chunks(texts: Iterable[str], max_texts: int, max_characters: int) -> Iterator[list[str]]:
-    """Lists of at most `max_texts` texts, closed early once they hold `max_characters`.
+def chunks(
+    rows: Iterable[T],
+    max_texts: int,
+    max_characters: int,
+    size: Callable[[T], int] = len,  # type: ignore[assignment]
+) -> Iterator[list[T]]:
+    """Lists of at most `max_texts` rows, closed early once they hold `max_characters`; `size` counts those of a row.
 
     >>> list(chunks(["a", "b", "long text", "c"], max_texts=2, max_characters=5))
     [['a', 'b'], ['long text'], ['c']]
     """
-    chunk: list[str] = []
-    size = 0
-    for text in texts:
-        chunk.append(text)
-        size += len(text)
-        if len(chunk) == max_texts or size >= max_characters:
+    chunk: list[T] = []
+    total = 0
+    for row in rows:
+        chunk.append(row)
+        total += size(row)
+        if len(chunk) == max_texts or total >= max_characters:
             yield chunk
-            chunk, size = [], 0
+            chunk, total = [], 0
     if chunk:
         yield chunk
 
 
-def _score(model: HardKumaModel, chunk: Sequence[str], arguments: argparse.Namespace) -> list[Record]:
+def _chunks(rows: Iterable[RowText], max_texts: int) -> Iterator[list[RowText]]:
+    return chunks(rows, max_texts, CHUNK_CHARACTERS, lambda row: len(row.text))
+
+
+def _score(model: HardKumaModel, chunk: Sequence[RowText], arguments: argparse.Namespace) -> list[Record]:
     from ..words_hardkuma import gate_records
 
-    return gate_records(
+    records = gate_records(
         model,
-        chunk,
+        [row.text for row in chunk],
         rate=arguments.rate,
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
         selector=arguments.selector,
     )
+    return [{**row.kept, **record} for row, record in zip(chunk, records, strict=True)]
 
 
 class Tally:
@@ -225,13 +253,15 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     writer = SequentialFormat(format, numbers=arguments.numbers, colour=use_colour(out))
     make_safe = safe if format == "text" and (out.isatty() or writer.colour) else dict
     # Somebody who types wants an answer to each line.
-    is_typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
-    texts = _read_input(arguments)
+    is_typed = arguments.file in (None, STANDARD_INPUT) and arguments.texts in ([], [STANDARD_INPUT]) and sys.stdin.isatty()
+    rows = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
     model.config.find_selector(arguments.selector)
+    if is_typed:
+        print("hardkuma gates: type a text and press Enter; Ctrl-D ends. (See hardkuma gates --help)", file=sys.stderr)
     tally = Tally()
     out.write(writer.head.decode())
-    for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
+    for chunk in _chunks(rows, 1 if is_typed else STREAM_TEXTS):
         records = tally.add(_score(model, chunk, arguments))
         out.write(writer.part([make_safe(record) for record in records]).decode())
         out.flush()
@@ -247,21 +277,26 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
 
     group = join_process_group(arguments.device)
-    if group.size > 1 and not arguments.file:
+    if group.size > 1 and arguments.file in (None, STANDARD_INPUT):
         raise ValueError("several processes need --file: each of them reads it.")
-    writer, parts = make_format(format, numbers=arguments.numbers), Parts(arguments.output)
-    texts = _read_input(arguments)
+    writer, parts = make_format(format, numbers=arguments.numbers, keep=arguments.keep), Parts(arguments.output)
+    rows = _read_input(arguments)
     model = load_model(arguments.model, group.device)
     model.config.find_selector(arguments.selector)
+    settings = _settings(arguments, format, model)
+    if arguments.resume and parts.is_complete(settings):
+        if group.rank == 0:
+            print(f"hardkuma gates: {arguments.output} is complete already; nothing to do.", file=sys.stderr)
+        return
     if group.rank == 0:
-        parts.begin(_settings(arguments, format, model), arguments.resume)
+        parts.begin(settings, arguments.resume)
     group.wait()
     done = parts.finished()
     group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
     count = missing = 0
     tally = Tally()
     with _progress_bar(arguments, group.rank == 0) as bar:
-        for number, chunk in enumerate(chunks(texts, arguments.part_size, CHUNK_CHARACTERS)):
+        for number, chunk in enumerate(_chunks(rows, arguments.part_size)):
             count += 1
             if number not in done:
                 if missing % group.size == group.rank:
@@ -285,7 +320,7 @@ def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     total = None
     if not quiet:
         with suppress(OSError, ValueError):  # reading will tell
-            total = count_rows(arguments.file)
+            total = count_rows(arguments.file, arguments.input_format)
     # Into a log file a line now and then; on a terminal it may move.
     return tqdm(total=total, unit=" texts", disable=quiet, mininterval=0.5 if sys.stderr.isatty() else 10)
 
@@ -300,6 +335,8 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) 
         # The encoder's weights are known by their fingerprint, which the configuration holds.
         "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model.gate_head)],
         "field": arguments.field,
+        "keep": arguments.keep,
+        "input_format": arguments.input_format,
         "rate": arguments.rate,
         "threshold": arguments.threshold,
         "surface": not arguments.no_surface,

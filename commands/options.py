@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..common.formats import INPUT_FORMATS
+
 
 def add_model_argument(parser: argparse._ActionsContainer) -> None:
     """`--model`, by default the released gate head.
@@ -25,6 +27,22 @@ def add_field_argument(parser: argparse._ActionsContainer) -> None:
     'body'
     """
     parser.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
+
+
+def add_input_format_argument(parser: argparse._ActionsContainer) -> None:
+    """`--input-format`, for files whose suffix does not say it, and for standard input.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_input_format_argument(parser)
+    >>> parser.parse_args(["--input-format", "tsv"]).input_format
+    'tsv'
+    """
+    parser.add_argument(
+        "--input-format",
+        choices=INPUT_FORMATS,
+        metavar="NAME",
+        help=f"of the input: {', '.join(INPUT_FORMATS)} (default: from the suffix)",
+    )
 
 
 def add_batch_size_argument(parser: argparse._ActionsContainer) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from ..rendering.html import page_foot, page_head, render_pair
+from ..rendering.html import page_foot, page_head, pair_legend, render_pair
 from ..rendering.terminal import paint_pair, use_colour
 from .options import add_model_argument, add_selector_argument
 
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(pair, ensure_ascii=False))
     elif arguments.format == "html":
-        print(page_head("What makes two texts similar") + render_pair(pair) + page_foot(), end="")
+        print(page_head("What makes two texts similar", pair_legend()) + render_pair(pair) + page_foot(), end="")
     else:
         colour = use_colour(sys.stdout)
         print(paint_pair(pair, colour, sys.stdout.isatty() or colour))

@@ -3,6 +3,7 @@
     out.jsonl.parts/journal.json    what the run is: a run with other input or settings must not continue it
     out.jsonl.parts/00000000        the finished parts, each written under another name and then renamed
     out.jsonl                       appears when all parts are there, whole
+    .out.jsonl.journal.json         the same journal, and how large the whole file is: `--resume` need not do it again
 
 Parts depend on the input alone, so the file is the same to the byte whether the run was interrupted, and however many
 processes shared it. Each is on the disk before it counts as finished.
@@ -39,6 +40,15 @@ class Parts:
     def __init__(self, output: Path):
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
+        self._record = output.with_name(f".{output.name}.{JOURNAL}")
+
+    def is_complete(self, settings: Mapping[str, object]) -> bool:
+        """Whether a run with these settings has written the whole output, which nobody has changed since."""
+        return not self.folder.exists() and self._record.is_file() and _read_journal(self._record) == self._state(settings)
+
+    def _state(self, settings: Mapping[str, object]) -> dict[str, object]:
+        status = self.output.stat() if self.output.is_file() else None
+        return {"settings": dict(settings), "output": [status.st_size, status.st_mtime_ns] if status else None}
 
     def begin(self, settings: Mapping[str, object], resume: bool) -> None:
         """Make or take over the folder. An earlier run's parts are thrown away, or kept with `resume` if they fit.
@@ -93,6 +103,8 @@ class Parts:
         with open_atomically(joined, durable=True) as stream:
             join((self._path(number) for number in range(count)), stream)
         os.replace(joined, self.output)
+        settings = _read_journal(self.folder / JOURNAL)
+        write_atomically(self._record, json.dumps(self._state(settings), indent=2), durable=True)
         shutil.rmtree(self.folder)
 
     def _path(self, number: int) -> Path:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..words_hardkuma import Record
 
 FORMATS = ("text", "jsonl", "parquet", "html")
+RECORD_FIELDS = ("text", "words", "spans", "rate", "windows", "reason")
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".jsonl": "jsonl",
@@ -47,7 +48,8 @@ class SequentialFormat:
         self.head = page_head("HardKuma gates").encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
         self._render = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
-        self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+        # Other columns may hold anything, such as dates.
+        self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
         self.numbers, self.colour = numbers, colour
 
     def part(self, records: Sequence[Record]) -> bytes:
@@ -73,16 +75,19 @@ class SequentialFormat:
 
 
 class ParquetFormat:
-    """One row group a part; columns are the fields of a record."""
+    """One row group a part; columns are the fields of a record, and before them those that are kept of the input, as text:
+    strings as they are, all else as JSON (a file's parts must agree on types, and JSON lines need not)."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Sequence[str] = ()) -> None:
         self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         arrow = self._arrow
         span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
         word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
         span = arrow.struct([("text", arrow.string()), *span_fields])
+        self._keep = list(keep)
         self.schema = arrow.schema(
             [
+                *((name, arrow.string()) for name in keep),
                 ("text", arrow.string()),
                 ("words", arrow.list_(word)),
                 ("spans", arrow.list_(span)),
@@ -95,7 +100,8 @@ class ParquetFormat:
     def part(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
-        table = self._arrow.Table.from_pylist(list(records), schema=self.schema)
+        rows = [{**record, **{name: _as_text(record[name]) for name in self._keep}} for record in records]
+        table = self._arrow.Table.from_pylist(rows, schema=self.schema)
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
 
@@ -105,6 +111,12 @@ class ParquetFormat:
             for part in parts:
                 table = self._parquet.read_table(part)
                 writer.write_table(table, row_group_size=max(len(table), 1))
+
+
+def _as_text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def choose_output_format(format: str | None, output: Path | None) -> str:
@@ -124,10 +136,10 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
     return _FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def make_format(name: str, numbers: bool = False, colour: bool = False) -> RecordFormat:
-    """The writer of a format.
+def make_format(name: str, numbers: bool = False, colour: bool = False, keep: Sequence[str] = ()) -> RecordFormat:
+    """The writer of a format; `keep` are the columns of the input that a Parquet file has too.
 
     >>> make_format("jsonl").part([{"text": "Hi", "words": []}])
     b'{"text":"Hi","words":[]}\\n'
     """
-    return ParquetFormat() if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
+    return ParquetFormat(keep) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import huggingface_hub
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..modeling_hardkuma import HardKumaModel
 
+CONFIG = "config.json"
 RELEASED = Path(__file__).parents[1] / "released"
 
 
@@ -43,8 +45,7 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
     if name is None:
         model = load_released()[0]
     else:
-        if not Path(name).is_dir() and (not name or name[0] in "./~\\" or Path(name).is_absolute()):
-            raise FileNotFoundError(f"--model {name!r}: no such folder; give the folder of a checkpoint or a Hub id.")
+        _check_name(name)
         model = HardKumaModel.from_pretrained(name).eval()
     try:
         if device == "meta":
@@ -53,3 +54,22 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
         return model.to(target)  # type: ignore[arg-type]  # by transformers' decorator mypy takes this for the unbound method
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}); leave it out.") from error
+
+
+def _check_name(name: str) -> None:
+    """Say at once, and in one sentence, that there is no such model: transformers tries for half a minute."""
+    if Path(name).is_dir():
+        if not (Path(name) / CONFIG).is_file():
+            raise FileNotFoundError(f"--model {name}: this folder has no {CONFIG}; give the folder of a checkpoint.")
+        return
+    if not name or name[0] in "./~\\" or Path(name).is_absolute():
+        raise FileNotFoundError(f"--model {name!r}: no such folder; give the folder of a checkpoint or a Hub id.")
+    try:
+        if isinstance(huggingface_hub.try_to_load_from_cache(name, CONFIG), str):
+            return
+        if huggingface_hub.is_offline_mode():
+            raise OSError("HF_HUB_OFFLINE is set, and it is not in the cache")
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, CONFIG))
+    except Exception as error:  # the Hub's, or those of the network library that it happens to use
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise FileNotFoundError(f"--model {name!r}: no such folder, and not to be had from the Hub ({reason}).") from error

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ..checks_hardkuma import check_choice
 from .detokenise import detokenise
-from .errors import CorpusError
+from .errors import CorpusError, format_fix
 from .labelled import LabelledSentence
 from .lines import bare_suffix, check_file, read_lines
 
@@ -131,7 +131,7 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
         else:
             row = line.split("\t")
             if len(row) != _CONLLU_COLUMNS:
-                fix = "separate the ten columns of CoNLL-U by tabs, or pass format='conll' for other columns"
+                fix = f"separate the ten columns of CoNLL-U by tabs, or {format_fix('conll')} for other columns"
                 raise CorpusError(f"{path}, line {number}", f"{len(row)} columns where CoNLL-U has ten", fix)
             first = first if rows else number
             rows.append(row)

@@ -17,3 +17,12 @@ class CorpusError(ValueError):
     def __reduce__(self) -> tuple:
         # The message has one argument, the constructor three: say how to unpickle (data loader workers do).
         return type(self), (self.location, self.problem, self.fix)
+
+
+def format_fix(name: str) -> str:
+    """How to read a file as another format than its suffix says.
+
+    >>> format_fix("tsv")
+    "pass format='tsv' (--input-format tsv of the command)"
+    """
+    return f"pass format={name!r} (--input-format {name} of the command)"

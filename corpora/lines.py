@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import IO
 
 from .errors import CorpusError
 
+STANDARD_INPUT = "-"
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -23,6 +25,8 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     FileNotFoundError: no/such/file.txt: no such file; give an existing file, or hf:org/name for a data set of the Hub
     """
     file = Path(path)
+    if os.fspath(path) == STANDARD_INPUT:
+        return file
     if file.is_dir():
         names = sorted(child.name for child in file.iterdir() if child.is_file())
         inside = f"one of its files, such as {file / names[0]}" if names else "a file; this folder holds none"
@@ -43,7 +47,8 @@ def bare_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    r"""(line number from 1, line without its end) of a UTF-8 file. Only \n and \r\n end a line; memory stays flat.
+    r"""(line number from 1, line without its end) of a UTF-8 file, or of standard input where the path is "-". Only \n and
+    \r\n end a line; memory stays flat.
 
     >>> import os, tempfile
     >>> name = os.path.join(tempfile.mkdtemp(), "two.txt")
@@ -52,6 +57,9 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     [(1, 'é'), (2, '2')]
     """
     file = check_file(path)
+    if os.fspath(path) == STANDARD_INPUT:
+        yield from decoded_lines(sys.stdin.buffer, "standard input")
+        return
     with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb") as stream:
         yield from decoded_lines(stream, file)
 

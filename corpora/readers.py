@@ -6,23 +6,26 @@ read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by nu
 read_texts("pairs.parquet", column="title") Parquet: a column by name
 read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
 read_texts("hf:org/name:config:split:column")   a data set of the Hub, streamed; parts may be empty or left out
+read_texts("-", format="jsonl")             standard input; text a line unless the format is given
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from ..checks_hardkuma import check_choice
-from .columns import COLUMN_FORMATS, HUB_PREFIX, Column, RowText, read_column
+from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS
+from .columns import HUB_PREFIX, Column, RowText, read_column
 from .conll import conll_sentences, conllu_sentences
 from .detokenise import detokenise
 from .errors import CorpusError
-from .lines import bare_suffix, check_file, read_lines
+from .lines import STANDARD_INPUT, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
-FORMATS = ("text", "conll", "conllu", *COLUMN_FORMATS)
+FORMATS = INPUT_FORMATS
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".md": "text",
@@ -49,6 +52,7 @@ def read_texts(
     format: str | None = None,
     column: Column = None,
     split_sentences: bool | None = None,
+    left_out: Counter[str] | None = None,
 ) -> Iterator[str]:
     """Texts of a file or Hub data set, one at a time, without labels. Memory stays flat however large the source.
 
@@ -59,6 +63,7 @@ def read_texts(
             counts columns from 1, for CSV and TSV files without a header line.
         split_sentences: whether to split texts into sentences. By default yes, but not in CoNLL files and not in a
             column whose name begins with "sentence", which hold sentences already.
+        left_out: counts what is not returned, by what it is: WikiText's headings, and sentences with <unk>.
 
     >>> import os, tempfile
     >>> name = os.path.join(tempfile.mkdtemp(), "wiki.txt")
@@ -67,10 +72,20 @@ def read_texts(
     ['A well-known animal.', 'It is blue.']
     """
     name, chosen = os.fspath(path), choose_input_format(path, format, column)
+    counts: Counter[str] = Counter() if left_out is None else left_out
     if chosen in ("conll", "conllu"):
-        return _usable_texts(name, _conll(name, chosen), split_sentences, undo_marks=False)
-    rows = _plain(name) if chosen == "text" else read_column(name, chosen, column)
-    return _usable_texts(name, rows, split_sentences)
+        return _usable_texts(name, _conll(name, chosen), split_sentences, counts, undo_marks=False)
+    rows = _plain(name, counts) if chosen == "text" else read_column(name, chosen, column)
+    return _usable_texts(name, rows, split_sentences, counts)
+
+
+def name_left_out(counts: Counter[str]) -> str:
+    """What `read_texts` has left out, for people; "" where that is nothing.
+
+    >>> name_left_out(Counter({"headings": 2, "sentences with <unk>": 1300}))
+    'left out: 2 headings, 1,300 sentences with <unk>'
+    """
+    return "left out: " + ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) if counts else ""
 
 
 def choose_input_format(path: str | os.PathLike[str], format: str | None = None, column: Column = None) -> str:
@@ -85,28 +100,34 @@ def choose_input_format(path: str | os.PathLike[str], format: str | None = None,
     if name.startswith(HUB_PREFIX) or format == "hub":
         return "hub"
     file = check_file(path)
-    chosen = format or _FORMAT_BY_SUFFIX.get(bare_suffix(file))
+    chosen = format or ("text" if name == STANDARD_INPUT else _FORMAT_BY_SUFFIX.get(bare_suffix(file)))
     if chosen is None:
         raise ValueError(
-            f"{name}: the suffix {file.suffix!r} names no format; rename it, or pass format= one of {', '.join(FORMATS)}"
+            f"{name}: the suffix {file.suffix!r} names no format; rename it, or pass format= one of {', '.join(FORMATS)} "
+            "(--input-format of the command)"
         )
+    if name == STANDARD_INPUT and chosen == "parquet":
+        raise ValueError("Parquet cannot be read from standard input: its index is at its end; give the file.")
     if column is not None and chosen not in COLUMN_FORMATS:
         raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
     return chosen
 
 
 def _usable_texts(
-    source: str, rows: Iterator[RowText] | Iterator[RowText | None], split: bool | None, undo_marks: bool = True
+    source: str, rows: Iterator[RowText], split: bool | None, left_out: Counter[str], undo_marks: bool = True
 ) -> Iterator[str]:
     """Texts or their sentences, without WikiText's marks; an error about `source` where there are none."""
     read = kept = 0
     for row in rows:
-        if row is None:
+        if not row.text:
             continue
         read += 1
         splits = not row.is_sentence if split is None else split
         for text in split_into_sentences(row.text) if splits else [row.text.strip()]:
-            if usable := _without_marks(text) if undo_marks else text:
+            kind = _unusable_kind(text) if undo_marks else None
+            if kind is not None:
+                left_out[kind] += 1
+            elif usable := _without_marks(text) if undo_marks else text:
                 kept += 1
                 yield usable
     if not kept:
@@ -114,14 +135,19 @@ def _usable_texts(
         raise CorpusError(source, problem, "give a source with at least one sentence")
 
 
-def _without_marks(text: str) -> str:
-    """The text as written: WikiText's @-@ @,@ @.@ undone, tokenised punctuation closed up; "" for a text with <unk>.
+def _unusable_kind(text: str) -> str | None:
+    """What makes a text of WikiText no sentence of its language, if anything does."""
+    if "<unk>" in text:
+        return "sentences with <unk>"
+    return "headings" if _HEADING.fullmatch(text) else None
 
-    >>> _without_marks("1 @,@ 200 sea @-@ birds ( and more ) ."), _without_marks("The <unk> , too .")
-    ('1,200 sea-birds (and more).', '')
+
+def _without_marks(text: str) -> str:
+    """The text as written: WikiText's @-@ @,@ @.@ undone, tokenised punctuation closed up.
+
+    >>> _without_marks("1 @,@ 200 sea @-@ birds ( and more ) .")
+    '1,200 sea-birds (and more).'
     """
-    if "<unk>" in text or _HEADING.fullmatch(text):
-        return ""
     text = re.sub(r"\s?@([-,.])@\s?", r"\1", text)
     # No language puts a space before a comma or a full stop; French does before ; : ! and ?
     if _TOKENISED.search(text):
@@ -129,9 +155,11 @@ def _without_marks(text: str) -> str:
     return text
 
 
-def _plain(path: str) -> Iterator[RowText]:
+def _plain(path: str, left_out: Counter[str]) -> Iterator[RowText]:
     for _, line in read_lines(path):
-        if line.strip() and not _HEADING.fullmatch(line):
+        if _HEADING.fullmatch(line):
+            left_out["headings"] += 1
+        elif line.strip():
             yield RowText(line, False)
 
 

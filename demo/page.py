@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 
 from ..common.models import load_released
 from ..modeling_hardkuma import HardKumaModel
-from ..rendering.html import legend, render_pair
+from ..rendering.html import legend, pair_legend, render_pair
 from ..words_hardkuma import ScoredText
 from .html import as_file, show_comparison, show_problem, show_record
 from .limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, RATES
@@ -137,7 +137,7 @@ def _add_two_texts(demo: Demo, selector: gr.Radio) -> None:
     rate = _rate_slider()
     button = gr.Button("Explain the similarity", variant="primary")
     output = gr.HTML(elem_id="pair")
-    gr.HTML(legend("without it the similarity falls a little", "much", "carries the similarity"))
+    gr.HTML(pair_legend())
 
     def explain(a: str, b: str, percent: float, name: str) -> str:
         try:

@@ -9,17 +9,26 @@ Only this machine can reach it, unless GRADIO_SERVER_NAME says otherwise (as it 
 
 from __future__ import annotations
 
-import argparse
+import time
 from collections.abc import Sequence
 
+from ..common.arguments import Parser
 from ..common.models import load_model
 from ..common.packages import require
 from .space import write_space
 
+EXAMPLES = """\
+examples:
+  hardkuma demo                                             the released gates, at http://127.0.0.1:7860
+  hardkuma demo --model runs/default/model --open           another checkpoint, in the browser at once
+  hardkuma demo --write-space DIR                           a folder that is a complete Hugging Face Space
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the demo and serve until Ctrl-C, or write the Space; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="hardkuma demo", description="Start the demo in a browser, on this machine only.")
+    description = "Start the demo in a browser, on this machine only."
+    parser = Parser(prog="hardkuma demo", description=description, epilog=EXAMPLES)
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
     parser.add_argument("--selector", metavar="NAME", help="the one to start with, where it has several (default: meaning)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
@@ -39,5 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launch = launch_options(server_port=options.port, inbrowser=options.open, quiet=True, prevent_thread_lock=True)
     _, url, _ = app.launch(**launch)
     print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
-    app.block_thread()
+    try:
+        while app.is_running:  # gradio's block_thread swallows Ctrl-C, and the status would be 0
+            time.sleep(0.1)
+    finally:
+        app.close(verbose=False)
     return 0

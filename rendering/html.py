@@ -169,6 +169,15 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
 
+def pair_legend() -> str:
+    """What shade and outline mean in `render_pair`.
+
+    >>> "carries the similarity" in pair_legend()
+    True
+    """
+    return legend("without it the similarity falls a little", "much", "carries the similarity")
+
+
 def document_head(title: str, style: str) -> str:
     """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched.
 
@@ -188,13 +197,14 @@ def document_head(title: str, style: str) -> str:
     )
 
 
-def page_head(title: str) -> str:
-    """The start of a page of records, with its legend; records and `page_foot()` follow.
+def page_head(title: str, explained: str | None = None) -> str:
+    """The start of a page of records, with its legend (`legend()`, or another); records and `page_foot()` follow.
 
     >>> "<h1>Gates</h1>" in page_head("Gates")
     True
     """
-    return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{legend()}\n"
+    shown = legend() if explained is None else explained
+    return f"{document_head(title, BASE_STYLE + RECORD_STYLE)}<h1>{escape(title)}</h1>\n{shown}\n"
 
 
 def page_foot() -> str:

@@ -471,7 +471,7 @@ def test_exports_and_benchmarks_of_one_selector(
     for selector, option in ((0, ["--selector", "meaning"]), (1, [])):  # the entities by default
         out = tmp_path / f"out{selector}"
         options = ["--data", str(data), "--quiet", *option]
-        assert main(["export", "native", str(tmp_path / "model"), str(out), *options]) == 0
+        assert main(["export", "native", "--model", str(tmp_path / "model"), "--output", str(out), *options]) == 0
         inputs = model.tokenizer(SENTENCES * 4, padding=True, return_tensors="pt")
         with torch.no_grad():
             probs = model(**inputs).gate_probs[::5, selector]

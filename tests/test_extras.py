@@ -27,8 +27,8 @@ CASES = {
     "gates-html": ("encoder", ["gates", TEXT, "--output", "out.html"]),
     "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
     "adapt": ("encoder", ["adapt", "--data", "some.txt", "--output", "adapted"]),
-    "export-native": ("encoder", ["export", "native", "model", "out", "--sentences", "60"]),
-    "export-onnx": ("encoder onnx", ["export", "onnx", "model", "out", "--data", "some.txt"]),
+    "export-native": ("encoder", ["export", "native", "--model", "model", "--output", "out", "--sentences", "60"]),
+    "export-onnx": ("encoder onnx", ["export", "onnx", "--model", "model", "--output", "out", "--data", "some.txt"]),
     "spacy": (
         "spacy",
         """

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import hardkuma
 from hardkuma import HardKumaModel, continues_batch, surface_batch
 from hardkuma.__main__ import COMMANDS, DELEGATED_COMMANDS, main
 from tests.forks import COMMAND, ForkServer
@@ -75,11 +76,16 @@ def status_of(words: list[str]) -> int:
         return int(stopped.code)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *DELEGATED_COMMANDS])
 def test_help_teaches_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert f"  hardkuma {name} " in shown and "example" in shown
+    assert f"  hardkuma {name} " in shown and ("example" in shown or name == "train")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--version"]) == 0
+    assert capsys.readouterr().out == f"hardkuma {hardkuma.__version__}\n"
 
 
 def test_help_lists_every_command_without_loading_anything() -> None:
@@ -98,6 +104,9 @@ def test_help_lists_every_command_without_loading_anything() -> None:
         (["gates", "--model", "./folder", "x"], "'./folder': no such folder"),
         (["gates", "--device", "meta", "x"], "device 'meta' cannot be used"),
         (["gates", "--output", "no/such/x.txt", "x"], "no/such is not a folder"),
+        (["gates", "--model", "nobody/nothing", "x"], "'nobody/nothing': no such folder, and not to be had from the Hub"),
+        (["gates", "--model", ".", "x"], "--model .: this folder has no config.json"),
+        (["gates", "--file", "-", "--input-format", "parquet"], "cannot be read from standard input"),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
     ],
 )
@@ -125,20 +134,27 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--file", "nowhere.txt", "x"], "texts or --file, not both"),
         (["gates", "--field", "body", "x"], "--field names a column of --file"),
         (["gates", "--output", "x.doc", "x"], "the suffix '.doc' names no format"),
+        (["gates", "--input-format", "tsv", "x"], "--input-format is the format of --file"),
+        (["gates", "--keep", "id", "--format", "jsonl"], "--keep names a column of --file"),
+        (["gates", "--keep", "id", "--file", "a.csv"], "--keep is for the formats jsonl and parquet"),
+        (["gates", "--keep", "rate", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
+        (["gates", "--resume", "--file", "-", "--output", "x.txt"], "--resume needs --file and --output"),
+        (["benchmark"], "required: --data"),
         (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
         (["gates", "--format", "jsonl", "--numbers", "x"], "--numbers belongs to the format text"),
         (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),
         (["pair", "--rate", "0", "a", "b"], "rate must be a fraction in (0, 1], got 0.0."),
         (["adapt", "--data", "x.txt", "--output", "out", "--batch-size", "0"], "--batch-size must be a whole number"),
-        (["export", "native", "out", "--sentences", "1"], "--sentences must be at least 2, got 1."),
-        (["export", "onnx", "out", "--field", "body"], "--field names a column of --data"),
+        (["export", "native", "--output", "out", "--sentences", "1"], "--sentences must be at least 2, got 1."),
+        (["export", "onnx", "--output", "out", "--field", "body"], "--field names a column of --data"),
         (["demo", "--port", "99999"], "--port must be in 1 to 65535, got 99999."),
     ],
 )
 def test_wrong_usage_exits_two(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(words) == 2
     shown = capsys.readouterr().err
-    assert "usage: hardkuma" in shown and complaint in shown
+    assert shown.startswith("hardkuma") and shown.endswith(" --help\n") and complaint in shown
+    assert shown.count("\n") == 1, "one line, and where to read more"
 
 
 def test_colours_where_they_are_wanted(
@@ -186,6 +202,7 @@ def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*pair, "--format", "html"]) == 0
     page = capsys.readouterr().out
     assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
+    assert "carries" in page and ">probability 0<" not in page, "the legend is that of a pair"
     assert main(["pair", "", "x"]) == 0
     assert "no word carries it" in capsys.readouterr().out
 
@@ -229,7 +246,53 @@ def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: p
     assert torch.allclose(after, expected, atol=1e-4) and not torch.allclose(after[0], after[1])
 
 
+def test_little_text_adapts_little(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = HardKumaModel.from_pretrained(folder)
+    model.gate_head.surface_log_odds[:, 1:] = 2.41
+    model.save_pretrained(folder)
+    data = tmp_path / "wiki.txt"
+    data.write_text(" = Marie = \n Marie moved to <unk> . \n a team won \n Marie moved . \n")
+    output = tmp_path / "adapted"
+    assert main(["adapt", "--model", str(folder), "--data", str(data), "--output", str(output), "--quiet"]) == 0
+    said = capsys.readouterr().err
+    assert "left out: 1 headings, 1 sentences with <unk>." in said and "2 texts are few" in said
+    after = HardKumaModel.from_pretrained(output).gate_head.surface_log_odds
+    assert (after[:, 1:] - 2.41).abs().max() < 0.3, "three tokens against a hundred"
+    assert not torch.equal(after, model.gate_head.surface_log_odds)
+
+
+def test_a_recipe_is_named_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # The recipe is read (else the complaint would be about it), and then the wrong value is named.
+    assert main(["train", "recipes/dual.yaml", "--epochs", "0"]) == 2
+    assert capsys.readouterr().err.startswith("hardkuma train: epochs must be")
+    assert main(["train", "recipes/none.yaml"]) == 1
+    assert "those that come along: " in capsys.readouterr().err
+
+
+def test_the_benchmark_has_the_released_gates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "tiny.conll"
+    corpus.write_text("Marie B-PER\nmoved O\nto O\nParis B-LOC\n\nrain O\nagain O\nin O\nRome B-LOC\n")
+    words = ["benchmark", "--data", str(corpus), "--output", str(tmp_path / "out"), "--methods", "gates", "capitals"]
+    assert main([*words, "--quiet", "--bootstrap", "20", "--no-lower"]) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"^\|.*gates", shown.out, re.M | re.I) and "needs a HardKuma checkpoint" not in shown.out + shown.err
+
+
 def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
     assert status_of(["demo"]) == 1
     assert "pip install" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_demo_with_130(forks: ForkServer) -> None:
+    pytest.importorskip("gradio")
+    shown, screen = os.pipe()
+    process = forks.start(COMMAND, "demo", stdout=screen)
+    os.close(screen)
+    with os.fdopen(shown) as page:
+        assert "The demo is at http" in next(line for line in page if "demo" in line)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130 and "Traceback" not in process.stderr

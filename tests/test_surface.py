@@ -136,12 +136,13 @@ def test_log_odds_by_hand_and_shrinkage() -> None:
     probs = torch.tensor([[[0.8, 0.2, 0.2, 0.9]]])
     statistics.update(probs, torch.tensor([[5, 3, 3, 0]]), torch.ones(1, 4))
     overall = torch.logit(torch.tensor(0.4))
-    plain = statistics.log_odds(0.0)[0]
+    plain = statistics.shifts()[0]
     assert float(plain[5]) == pytest.approx(float(torch.logit(torch.tensor(0.8)) - overall), abs=1e-5)
     assert float(plain[3]) == pytest.approx(float(torch.logit(torch.tensor(0.2)) - overall), abs=1e-5)
-    shrunk = statistics.log_odds(2.0)[0]
-    assert float(shrunk[5]) == pytest.approx(float(plain[5]) / 3, abs=1e-5), "1 of 1 + 2"
-    assert float(shrunk[3]) == pytest.approx(float(plain[3]) / 2, abs=1e-5), "2 of 2 + 2"
+    weights = statistics.weights(2.0)
+    assert float(weights[5]) == pytest.approx(1 / 3, abs=1e-5), "1 of 1 + 2"
+    assert float(weights[3]) == pytest.approx(1 / 2, abs=1e-5), "2 of 2 + 2"
+    assert float(weights[9]) == 0.0 and torch.equal(statistics.weights(0.0)[[3, 5, 9]], torch.tensor([1.0, 1.0, 0.0]))
     assert float(plain[0]) == 0.0 and float(plain[9]) == 0.0
 
 
@@ -177,6 +178,11 @@ def test_one_pass_adaptation(make_model: Callable) -> None:
     log_odds = model.adapt_surface([batch])
     assert torch.equal(model.gate_head.surface_log_odds, log_odds)
     assert float(log_odds[0, 3]) != 0 and float(log_odds[0, 0]) == 0
+    # Half of the way that is left, and half again: shrunk to the old values, not to zero.
+    again = model.adapt_surface([batch])
+    counts = torch.bincount(batch["surface_ids"].flatten(), minlength=NUM_SURFACE_CLASSES)[3]
+    goal = float(log_odds[0, 3]) * (1 + 1 / float(counts))
+    assert float(again[0, 3]) == pytest.approx(goal + (float(log_odds[0, 3]) - goal) / (1 + float(counts)), abs=1e-4)
     with pytest.raises(ValueError, match="no content token"):
         model.adapt_surface([])
 

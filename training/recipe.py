@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ..common.files import write_atomically
+from ..common.formats import INPUT_FORMATS
 from .settings import Setting, setting, settings_of
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -41,6 +42,7 @@ class Recipe:
     model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
     # On what
     data: list[str] = setting(["bundled"], "files, hf:DATASET ids, or bundled, the corpus that comes along")  # noqa: RUF009
+    format: str | None = setting(None, "of the files; null goes by the suffix", choices=INPUT_FORMATS)
     column: str | None = setting(None, "text column of JSON lines and CSV files")
     split_sentences: bool | None = setting(
         None, "cut paragraphs into sentences; null does so where the format holds paragraphs"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
 
 import numpy as np
 
 from ..corpora import bundled_texts, clean, read_texts
+from ..corpora.readers import name_left_out
 from .recipe import Recipe
 
 
@@ -17,15 +19,18 @@ def load_training_texts(recipe: Recipe, log: Callable[[str], None] = print) -> l
     >>> len(load_training_texts(Recipe(max_sentences=10), log=lambda text: None))
     10
     """
+    left_out: Counter[str] = Counter()
 
     def source(name: str) -> Iterable[str]:
         if name == "bundled":
             return bundled_texts()
-        return read_texts(name, column=recipe.column, split_sentences=recipe.split_sentences)
+        return read_texts(name, recipe.format, recipe.column, recipe.split_sentences, left_out)
 
     cleaned = clean(chain.from_iterable(map(source, recipe.data)), recipe.min_words, recipe.max_words)
     texts = list(cleaned)
     log(f"text: {cleaned.summary}")
+    if left_out:
+        log(f"text: {name_left_out(left_out)} (before that)")
     if not texts:
         raise ValueError(
             f"no sentence of {recipe.min_words} to {recipe.max_words} words in {', '.join(recipe.data)}: "

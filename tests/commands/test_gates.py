@@ -284,3 +284,89 @@ def test_reasons_in_files(two: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*words, str(tmp_path / "out.parquet")]) == 0
     rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert [row["reason"] for row in rows] == ["no word is more probable than 1", "the text has no word"]
+
+
+def test_other_columns_come_along(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text("id,body,when\n7,marie moved,monday\n8,,tuesday\n")
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--field", "body", "--keep", "id", "when"]
+    assert main([*words, "--output", str(tmp_path / "out.jsonl")]) == 0
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(record["id"], record["when"], record["text"]) for record in records] == [
+        ("7", "monday", "marie moved"),
+        ("8", "tuesday", ""),
+    ]
+    assert list(records[0])[:3] == ["id", "when", "text"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_text('{"body": "marie", "id": {"a": 1}}\n{"body": "paris"}\n')
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--field", "body"]
+    assert main([*words, "--keep", "id", "--output", str(tmp_path / "out.parquet"), "--part-size", "1"]) == 0
+    rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row["id"] for row in rows] == ['{"a": 1}', None] and [row["text"] for row in rows] == ["marie", "paris"]
+
+
+def test_a_column_that_is_not_there_cannot_be_kept(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n7,marie\n")
+    (tmp_path / "in.txt").write_text("marie\n")
+    words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
+    assert main([*words, str(tmp_path / "in.csv")]) == 1
+    assert "no column 'key' among 'id', 'text'; name one of these with keep= (--keep" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "in.txt")]) == 1
+    assert "the format 'text' has none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--file", "-", "--input-format", "tsv", "--field", "body"], ["-"], ["--file", "-"]])
+def test_a_dash_is_standard_input(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = b"id\tbody\n1\tmarie moved\n" if "--field" in words else b"marie moved\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["gates", "--model", str(folder), "--format", "jsonl", *words]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["marie moved"]
+
+
+@pytest.mark.parametrize("name", ["tabs.csv", "none"])
+def test_the_format_that_an_error_names_can_be_given(
+    name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("id\ttext\n1\tmarie moved\n")
+    words = ["gates", "--model", str(folder), "--format", "jsonl", "--file", str(tmp_path / name)]
+    assert main(words) == 1
+    assert "--input-format" in capsys.readouterr().err
+    assert main([*words, "--input-format", "tsv"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "marie moved"
+
+
+def test_a_complete_file_is_not_done_again(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out.jsonl"
+    words = ["gates", "--quiet", "--model", str(folder), "--file", write(tmp_path / "in.jsonl"), "--field", "body"]
+    words += ["--output", str(output)]
+    assert main([*words, "--resume"]) == 0
+    content, calls, score = output.read_bytes(), [], gates._score
+    capsys.readouterr()
+    monkeypatch.setattr(gates, "_score", lambda *arguments: (calls.append(1), score(*arguments))[1])
+    assert main([*words, "--resume"]) == 0
+    assert not calls and output.read_bytes() == content and "is complete already" in capsys.readouterr().err
+    # Without --resume, with other settings, or where somebody has changed the file, it is done again.
+    assert main(words) == 0 and len(calls) == 1
+    assert main([*words, "--resume", "--rate", "0.5"]) == 0 and len(calls) == 2
+    output.write_bytes(b"changed")
+    assert main([*words, "--resume", "--rate", "0.5"]) == 0 and len(calls) == 3
+    assert output.read_bytes() != b"changed"
+
+
+def test_who_types_is_told_how(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(b"marie\n")))
+    assert main(["gates", "--model", str(folder)]) == 0
+    assert "type a text and press Enter; Ctrl-D ends" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"marie\n")))
+    assert main(["gates", "--model", str(folder)]) == 0
+    assert "press Enter" not in capsys.readouterr().err

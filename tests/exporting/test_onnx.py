@@ -119,7 +119,7 @@ def test_the_command_and_the_example_on_its_card(make_model: Callable, forks: Fo
     make_model(layers=1).save_pretrained(tmp_path / "model")
     data = tmp_path / "some.txt"
     data.write_text("\n".join(sentences(30)))
-    done = forks.run(COMMAND, "export", "onnx", tmp_path / "model", tmp_path / "out", "--data", data)
+    done = forks.run(COMMAND, "export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "out", "--data", data)
     assert done.returncode == 0, done.stderr
     assert "model.onnx differs from the model by at most" in done.stdout and "times as fast" in done.stdout
     card = (tmp_path / "out" / "README.md").read_text()
