@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..attribution import METHODS, SentenceEncoder
-from ..attribution.words import WordScores
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
 from ..words_hardkuma import Record, ScoredText, score_texts
-from .limits import MAX_CHARACTERS, as_fraction, check_compared, check_text
+from .limits import MAX_CHARACTERS, MAX_CHARACTERS_DOCUMENT, as_fraction, check_compared, check_text
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
+ALL = "all"  # the choice of every selector at once
+REMEMBERED = 32  # of the last texts, in memory alone, so that another share or selector is shown without encoding again
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,7 @@ class MethodScores:
     Attributes:
         title: the method's name.
         passes: how often the encoder ran.
+        seconds: how long it took.
         scored: the words with their shades, from 0 to 1.
         raw: the scores of the words, on the method's own scale.
         missing: how many words are beyond the encoder's length and have no score.
@@ -28,24 +33,28 @@ class MethodScores:
 
     title: str
     passes: int
+    seconds: float
     scored: ScoredText
     raw: list[float]
     missing: int = 0
 
 
-def scale_to_shades(scores: WordScores) -> ScoredText:
-    """Scores of any scale as shades: the lowest of the text is 0, the highest 1.
+def shades_by_rank(scores: list[float], shades: list[float]) -> list[float]:
+    """The shades, dealt out by rank: the word of the highest score gets the deepest one, and so on.
 
-    >>> scale_to_shades(WordScores("a b", [(0, 1), (2, 3)], [-3.0, 5.0])).probabilities
-    [0.0, 1.0]
+    Scores of different methods have no common unit, but each ranks the words. With the gates' own shades at every rank
+    the methods are shown with equal ink, on the scale of probabilities; what differs is where the ink is.
+
+    >>> shades_by_rank([-3.0, 5.0, 0.0], [0.9, 0.1, 0.4])
+    [0.1, 0.9, 0.4]
     """
-    low, high = min(scores.scores, default=0.0), max(scores.scores, default=0.0)
-    shades = [(score - low) / (high - low) if high > low else 0.0 for score in scores.scores]
-    return ScoredText(scores.text, scores.words, shades, windows=1, threshold=0.5)
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    dealt = dict(zip(order, sorted(shades, reverse=True), strict=True))
+    return [dealt[i] for i in range(len(scores))]
 
 
 class Demo:
-    """The computations of the page, for one model; the encoder runs here and nowhere else.
+    """The computations of the page, for one model; the encoder runs here and nowhere else, for one visitor at a time.
 
     >>> from hardkuma import load_released
     >>> scored = Demo(load_released()[0]).score("Marie Curie moved to Paris.")
@@ -58,24 +67,51 @@ class Demo:
         self.names, number = model.config.names, model.config.find_selector(selector)
         self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
+        self.lock = threading.RLock()
+        # Errors are not remembered, nor is anything beyond this process.
+        self._scored = lru_cache(REMEMBERED)(self._score)
+        self._compared = lru_cache(REMEMBERED)(self._compare)
+        self._explained = lru_cache(REMEMBERED)(self._explain)
 
-    def score(self, text: str, selector: str | None = None) -> ScoredText:
+    def score(self, text: str, selector: str | None = None, limit: int = MAX_CHARACTERS) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=selector or self.selector)[0]
+        where_else = "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates` or `hardkuma terms`"
+        with self.lock:
+            return self._scored(check_text(text, limit, where_else), selector or self.selector)
 
-    def pair(self, a: str, b: str, percent: float, selector: str | None = None) -> Record:
-        """Which words carry the similarity of two texts; one pass for every word."""
-        texts = check_compared(a), check_compared(b)
-        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=selector or self.selector)
+    def score_all(self, text: str, limit: int = MAX_CHARACTERS) -> dict[str, ScoredText]:
+        """By the name of every selector."""
+        return {name: self.score(text, name, limit) for name in self.names}
+
+    def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
+        """Which words carry the similarity of two texts."""
+        with self.lock:
+            return self._explained(check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector)
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and the peers on one text, the gates first."""
-        text, name = check_compared(text), selector or self.selector
-        gates = score_texts(self.model, [text], selector=name)[0]
-        title = f"HardKuma gates: {name}" if len(self.names) > 1 else "HardKuma gates"
-        results = [MethodScores(title, gates.windows, gates, gates.probabilities)]
+        with self.lock:
+            return self._compared(check_compared(text), selector or self.selector)
+
+    def _score(self, text: str, selector: str) -> ScoredText:
+        return score_texts(self.model, [text], selector=selector)[0]
+
+    def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
+        options = {} if rate is None else {"rate": rate}
+        return explain_pair(self.model, a, b, selector=selector, **options)
+
+    def _compare(self, text: str, selector: str) -> list[MethodScores]:
+        start = time.perf_counter()
+        gates = self._score(text, selector)
+        seconds = time.perf_counter() - start
+        title = f"HardKuma gates: {selector}" if len(self.names) > 1 else "HardKuma gates"
+        results = [MethodScores(title, gates.windows, seconds, gates, gates.probabilities)]
         for name, title in PEERS.items():
+            start = time.perf_counter()
             with self.encoder.counting() as used:
                 scores = METHODS[name].scores(self.encoder, [text], [gates.words])[0]
-            results.append(MethodScores(title, used.forward, scale_to_shades(scores), scores.scores, len(scores.missing)))
+            seconds = time.perf_counter() - start
+            shades = shades_by_rank(scores.scores, gates.probabilities)
+            scored = ScoredText(scores.text, scores.words, shades, windows=1, threshold=gates.threshold)
+            results.append(MethodScores(title, used.forward, seconds, scored, scores.scores, len(scores.missing)))
         return results

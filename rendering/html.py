@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .records import Pair, Record, Word, strongest_fall
+from .records import Pair, Record, Word, is_explained, share_of_similarity
 from .style import BASE_STYLE, HUES, RECORD_STYLE
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
@@ -121,26 +121,58 @@ def render_pair(pair: Pair) -> str:
     >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
     (2, True)
     """
-    strongest = strongest_fall(pair)
-    shown = "".join(_pair_side(pair[name], strongest) for name in "ab")
-    without = pair["faithfulness"]["similarity_without"]
-    checked = (
-        f'<p class="hk-caption">Similarity <b>{pair["similarity"]:.2f}</b>. Without the outlined words of one '
-        f"text <b>{without['carrying']:.2f}</b>, without as many random ones {without['random']:.2f}.</p>"
+    shown = "".join(
+        f'<figure class="hk-record">{render_side(pair, name)}'
+        f'<figcaption class="hk-caption">{carried_by(pair[name])}</figcaption></figure>'
+        for name in "ab"
     )
-    return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
+    return f'<div class="hk-pair">{render_verdict(pair)}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
 
 
-def _pair_side(side: Record, strongest: float) -> str:
-    # A word that hinders, whose fall is negative, has no shade.
-    words = [{**word, "probability": word["fall"] / strongest, "note": _fall_note(word["fall"])} for word in side["words"]]
-    carrying = [word for word in words if word["carries"]]
-    listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in carrying)
-    caption = f"carried by <bdi>{listed}</bdi>" if carrying else "no word carries the similarity"
-    if side["truncated"]:
-        caption += "; the encoder does not see the end of this text"
-    shown = render_words(side["text"], words, carrying)
-    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+def render_verdict(pair: Pair) -> str:
+    """How similar two texts are, and what is left of it without the words that carry it.
+
+    >>> render_verdict({"similarity": 0.02, "a": {"words": []}, "b": {"words": []}})
+    '<p class="hk-verdict"><b>These texts have nothing in common.</b> Similarity 0.02.</p>'
+    """
+    similarity = f"{pair['similarity']:.2f}"
+    if not is_explained(pair):
+        reason = f" {escape(pair['reason'])}" if "reason" in pair else ""
+        return f'<p class="hk-verdict"><b>These texts have nothing in common.</b> Similarity {similarity}.{reason}</p>'
+    faithfulness = pair["faithfulness"]
+    without = faithfulness["similarity_without"]
+    checked = (
+        f"Similarity <b>{similarity}</b>. Without the marked words of one text <b>{without['carrying']:.2f}</b>, without as "
+        f"many random ones {without['random']:.2f}."
+    )
+    if faithfulness["faithful"] is False:
+        checked += " <b>The check fails</b>: these words do not carry the similarity more than others do."
+    return f'<p class="hk-verdict">{checked}</p>'
+
+
+def render_side(pair: Pair, name: str) -> str:
+    """One text of a pair, "a" or "b": its words shaded by the share of the similarity that goes with each.
+
+    >>> words = [{"word": "cat", "start": 0, "end": 3, "fall": 0.4, "carries": False}]
+    >>> 'style="--share:50%"' in render_side({"similarity": 0.8, "a": {"text": "cat", "words": words}}, "a")
+    True
+    """
+    words = [
+        {**word, "probability": share_of_similarity(pair, word["fall"]), "note": _fall_note(word["fall"])}
+        for word in pair[name]["words"]
+    ]
+    return render_words(pair[name]["text"], words, [word for word in words if word["carries"]])
+
+
+def carried_by(side: Record) -> str:
+    """The words of one text that carry the similarity, and whether the encoder has seen all of it.
+
+    >>> carried_by({"words": [{"word": "cat", "fall": 0.4, "carries": True}], "truncated": False})
+    'carried by <bdi>cat 0.40</bdi>'
+    """
+    listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in side["words"] if word["carries"])
+    caption = f"carried by <bdi>{listed}</bdi>" if listed else "no word carries the similarity"
+    return caption + ("; the encoder does not see the end of this text" if side["truncated"] else "")
 
 
 def _fall_note(fall: float) -> str:
@@ -164,7 +196,7 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
     True
     """
     ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
-    example = f'<span class="hk-span">{shade("word", 0.9, "an example")}</span>'
+    example = '<span class="hk-span" style="--share:90%">word</span>'
     ends = f"{escape(shade_means)}{ramp}{escape(full)}"
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
@@ -175,7 +207,7 @@ def pair_legend() -> str:
     >>> "carries the similarity" in pair_legend()
     True
     """
-    return legend("without it the similarity falls a little", "much", "carries the similarity")
+    return legend("share of the similarity that goes with the word: 0", "all of it", "carries the similarity")
 
 
 def document_head(title: str, style: str) -> str:

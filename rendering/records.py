@@ -12,11 +12,20 @@ Word = Mapping[str, Any]
 Pair = Mapping[str, Any]
 
 
-def strongest_fall(pair: Pair) -> float:
-    """The largest fall of the similarity without one word of either side, which gets the full shade; 1.0 where none falls.
+def share_of_similarity(pair: Pair, fall: float) -> float:
+    """Which part of a pair's similarity a fall of it is, from 0 to 1: an absolute scale, the same for every pair.
 
-    >>> strongest_fall({"a": {"words": [{"fall": 0.1}, {"fall": 0.4}]}, "b": {"words": [{"fall": -0.2}]}})
-    0.4
+    >>> pair = {"similarity": 0.8}
+    >>> share_of_similarity(pair, 0.2), share_of_similarity(pair, -0.1), share_of_similarity({"similarity": -0.1}, 0.1)
+    (0.25, 0.0, 0.0)
     """
-    falls = [word["fall"] for side in (pair["a"], pair["b"]) for word in side["words"]]
-    return max([fall for fall in falls if fall > 0], default=1.0)
+    return min(max(fall / pair["similarity"], 0.0), 1.0) if pair["similarity"] > 0 else 0.0
+
+
+def is_explained(pair: Pair) -> bool:
+    """Whether any word is said to carry the similarity.
+
+    >>> is_explained({"a": {"words": [{"carries": False}]}, "b": {"words": []}})
+    False
+    """
+    return any(word["carries"] for name in "ab" for word in pair[name]["words"])

@@ -47,6 +47,7 @@ RECORD_STYLE = f"""
 .hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
 .hk-grid > * {{ min-width: 0; margin: 0; }}
 .hk-caption {{ margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }}
+.hk-verdict {{ margin: 0 0 .5rem; }}
 .hk-legend {{ display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
   font-size: .875rem; }}
 .hk-ramp {{ display: inline-block; width: 6rem; height: 1em; margin: 0 .4em; vertical-align: -.15em; border-radius: .2em;

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from .records import Pair, Record, Word, strongest_fall
+from .records import Pair, Record, Word, is_explained, share_of_similarity
 
 SHOWN_LINKS = 3
 # Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
@@ -76,10 +76,12 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     without one side's words 0.100, without as many random ones 0.400
     """
     first, second = (safe(pair[name]) if terminal else pair[name] for name in "ab")
-    strongest = strongest_fall(pair)
     lines = [f"similarity {pair['similarity']:.3f}", ""]
     for name, side in (("A", first), ("B", second)):
-        words = [{**word, "probability": word["fall"] / strongest, "selected": word["carries"]} for word in side["words"]]
+        words = [
+            {**word, "probability": share_of_similarity(pair, word["fall"]), "selected": word["carries"]}
+            for word in side["words"]
+        ]
         end = "  (the encoder does not see the end)" if side["truncated"] else ""
         lines.append(f"{name}  {paint({**side, 'words': words}, colour)}{end}")
         carrying = sorted((word for word in words if word["carries"]), key=lambda word: -word["fall"])
@@ -91,7 +93,7 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     ]
     if links:
         lines += ["", f"together: {', '.join(links)}"]
-    if any(word["carries"] for side in (first, second) for word in side["words"]):
+    if is_explained(pair):
         lines += ["", *_check_lines(pair["faithfulness"])]
     return "\n".join(lines)
 
