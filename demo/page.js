@@ -121,7 +121,7 @@ function drawLinks(pair) {
   svg.setAttribute("class", "links");
   svg.setAttribute("aria-hidden", "true");
   for (const [a, b, share] of JSON.parse(pair.dataset.links)) {
-    const [from, to] = [first[a].getBoundingClientRect(), second[b].getBoundingClientRect()];
+    const [from, to] = [first[a], second[b]].map((mark) => (mark.closest(".hk-span") ?? mark).getBoundingClientRect());
     const x1 = from.left + from.width / 2 - frame.left, y1 = from.bottom - frame.top;
     const x2 = to.left + to.width / 2 - frame.left, y2 = to.top - frame.top;
     const path = document.createElementNS(svg.namespaceURI, "path");
@@ -158,9 +158,9 @@ tabs.forEach((tab, number) => {
   });
 });
 settings.addEventListener("submit", (event) => event.preventDefault());
-settings.addEventListener("input", () => {
+settings.addEventListener("input", (event) => {
   const {decision, percent} = settings.elements;
-  percent.disabled = decision.value !== "share";
+  if (event.target === percent) decision.value = "share";  // who moves the slider wants a share
   settings.querySelector("output").textContent = `${percent.value}%`;
   current().settingsChanged();
 });

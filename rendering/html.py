@@ -180,7 +180,7 @@ def _fall_note(fall: float) -> str:
 
 
 def _links(pair: Pair) -> str:
-    if not pair["links"]:
+    if not pair["links"] or not is_explained(pair):
         return ""
     items = []
     for link in pair["links"][:SHOWN_LINKS]:

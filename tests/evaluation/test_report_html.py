@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hardkuma.evaluation.benchmark import run_benchmark
-from hardkuma.evaluation.plots import bar_plot, line_plot, scatter_plot, style_of
-from hardkuma.evaluation.report import report_html
+from hardkuma.evaluation.plots import GREY, bar_plot, line_plot, scatter_plot, style_of
+from hardkuma.evaluation.report import leading_methods, report_html
 
 from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, join_words, make_encoder, write_conll
@@ -83,6 +84,25 @@ def test_every_field_is_escaped(report: Path) -> None:
     parsed = parse(report_html(results, examples, SCRIPT, [SCRIPT]))
     assert {"script", "img"}.isdisjoint(parsed.tags)
     assert not [name for name, _ in parsed.attributes if name == "onerror"]
+
+
+def test_of_many_methods_six_have_colours(report: Path) -> None:
+    from hardkuma.evaluation.results import load_result
+
+    norm = load_result(next((report.parent / "results").glob("*/norm.json")))
+    many = []
+    for number in range(25):
+        kind, metrics = "gates" if number < 4 else "peer", {"average_precision": {"value": number / 25}}
+        if number in (7, 8):
+            metrics["sufficiency"] = {"value": number / 10}
+        many.append(replace(norm, method=f"m{number}", title=f"m{number}", kind=kind, metrics=metrics))
+    # The best gates, then the best of the others by each measure in turn.
+    assert leading_methods(many) == {"m3", "m8", "m24", "m7", "m23", "m22"}
+    page = report_html(many, {}, "command")
+    assert "The 6 leading methods have colours; 19 others are grey." in page
+    swatches = re.findall(r'class="swatch" style="border-top:\d+px \w+ (#\w+)"', page)
+    assert swatches.count(GREY) == 19 and len(set(swatches)) == 7
+    assert "others are grey" not in report_html(many[:6], {}, "command")
 
 
 def test_plots_follow_the_page() -> None:
