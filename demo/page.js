@@ -21,7 +21,8 @@ class Panel {
     this.form = element.querySelector("form");
     this.answer = element.querySelector(".answer");
     this.wait = element.dataset.wait === undefined ? null : Number(element.dataset.wait);
-    this.shownTexts = this.shown = this.running = this.timer = null;
+    this.shownTexts = this.shown = this.timer = null;
+    this.running = this.again = false;
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.ask(); });
     this.form.addEventListener("input", () => this.changed());
     this.form.addEventListener("keydown", (event) => {
@@ -75,7 +76,7 @@ class Panel {
   }
 
   async ask() {
-    if (this.running) return;  // it looks again when it ends
+    if (this.running) { this.again = true; return; }
     const query = this.query(), texts = this.texts();
     if (query === this.shown) return this.dim();
     this.running = true;
@@ -95,7 +96,7 @@ class Panel {
     this.answer.removeAttribute("aria-busy");
     this.dim();
     this.draw();
-    if (this.wait !== null && this.query() !== this.shown) this.ask();
+    if (this.again) { this.again = false; this.ask(); }
   }
 
   async save(kind) {  // the file is made here from what the server sends: none is written there

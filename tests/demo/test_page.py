@@ -134,10 +134,10 @@ def test_the_slider_reselects_without_encoding(
     settled(page, "#text")
     before = passes.count
     take_share(page, 30)
-    page.wait_for_function("document.querySelector('#text').innerText.includes('10 of 20 words')")
+    page.wait_for_function("() => document.querySelector('#text').innerText.includes('10 of 20 words')")
     assert page.get_by_label("a share of words").is_checked() and page.get_by_text("50%").is_visible()
     take_share(page, -60)
-    page.wait_for_function("document.querySelector('#text').innerText.includes('1 of 20 words')")
+    page.wait_for_function("() => document.querySelector('#text').innerText.includes('1 of 20 words')")
     settled(page, "#text")
     scored = score_texts(minilm, [TEXTS[0]])[0]
     spans = page.locator("#text .hk-text .hk-span")
@@ -248,7 +248,7 @@ def test_what_is_out_of_date_is_dimmed_and_a_long_wait_is_said(open_page: Callab
     answer, panel = page.locator("#methods"), page.locator("#panel-methods")
     page.locator("#methods section").nth(3).wait_for()
     page.get_by_role("textbox", name="Text", exact=True).fill("Something else.")
-    page.wait_for_function("getComputedStyle(document.querySelector('#methods')).opacity < 0.5")
+    page.wait_for_function("() => getComputedStyle(document.querySelector('#methods')).opacity < 0.5")
     assert "router" in answer.inner_text()  # still there, but dimmed
     page.route("**/show/methods", lambda route: page.wait_for_timeout(900) or route.continue_())
     page.get_by_role("button", name="Compare", exact=True).click()
@@ -281,7 +281,7 @@ def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Pass
     before = passes.count
     take_share(page, 30)
     half = (words + 1) // 2
-    page.wait_for_function(f"document.querySelector('#methods').innerText.includes('of {half} words in common')")
+    page.wait_for_function(f"() => document.querySelector('#methods').innerText.includes('of {half} words in common')")
     settled(page, "#methods")
     assert passes.count == before
     page.get_by_role("textbox", name="Text", exact=True).fill("x " * MAX_CHARACTERS_COMPARED)
@@ -309,7 +309,6 @@ def tab_through(page: Any, number: int) -> str:
 @needs_chromium
 def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     page = open_page()
-    page.evaluate("document.activeElement.blur()")
     seen = tab_through(page, 11)
     for name in ("One text", "textarea", "range", "Download JSON", "Download HTML", "Every word's probability"):
         assert name in seen, (name, seen)
@@ -324,7 +323,7 @@ def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     assert seen.count("textarea") == 2 and all(a[:20] in seen for a, _ in PAIRS), seen
     page.get_by_label("Second text").fill("A dog.")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("document.querySelectorAll('#pair .hk-text')[1]?.textContent === 'A dog.'")
+    page.wait_for_function("() => document.querySelectorAll('#pair .hk-text')[1]?.textContent === 'A dog.'")
 
 
 CONTRAST = """(selector) => {
