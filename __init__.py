@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
+    from .anchors_hardkuma import chance_similarity as chance_similarity
     from .common.models import load_released as load_released
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
     from .gates_hardkuma import Kumaraswamy as Kumaraswamy
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .pairs_hardkuma import explain_pair as explain_pair
     from .pipeline_hardkuma import GateClassificationPipeline as GateClassificationPipeline
     from .pipeline_hardkuma import TokenGatesPipeline as TokenGatesPipeline
+    from .search.index import SearchIndex as SearchIndex
+    from .search.terms import find_terms as find_terms
     from .surface_hardkuma import continues_batch as continues_batch
     from .surface_hardkuma import surface_batch as surface_batch
     from .surface_hardkuma import surface_ids as surface_ids
@@ -35,10 +38,13 @@ _EXPORTS = {
     "Kumaraswamy": "gates_hardkuma",
     "StretchedKumaraswamy": "gates_hardkuma",
     "ScoredText": "words_hardkuma",
+    "SearchIndex": "search.index",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
+    "chance_similarity": "anchors_hardkuma",
     "continues_batch": "surface_hardkuma",
     "explain_pair": "pairs_hardkuma",
+    "find_terms": "search.terms",
     "gate_records": "words_hardkuma",
     "load_released": "common.models",
     "score_texts": "words_hardkuma",

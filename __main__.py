@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .commands import adapt, benchmark, demo, export, gates, pair, train
+from .commands import adapt, benchmark, demo, export, gates, pair, search, terms, train
 from .common.arguments import Parser
 
 
@@ -38,7 +38,14 @@ class DelegatedCommand(Protocol):
         """Do it, and return the exit status."""
 
 
-COMMANDS: Mapping[str, Command] = {"gates": gates, "pair": pair, "adapt": adapt, "export": export}
+COMMANDS: Mapping[str, Command] = {
+    "gates": gates,
+    "pair": pair,
+    "search": search,
+    "terms": terms,
+    "adapt": adapt,
+    "export": export,
+}
 # They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
 DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {"demo": demo, "train": train, "benchmark": benchmark}
 

@@ -43,6 +43,7 @@ TRAVELLING_FILES = (
     "pretrained_hardkuma.py",
     "windows_hardkuma.py",
     "words_hardkuma.py",
+    "anchors_hardkuma.py",
     "pairs_hardkuma.py",
     "core_hardkuma.py",
     "modeling_hardkuma.py",

@@ -196,6 +196,14 @@ class ScoredText:
             span["text"] = self.text[span["start"] : span["end"]]
         return spans
 
+    def joins(self, number: int) -> bool:
+        """Whether this word and the one before it may be of one span: nothing but spaces and the like between them.
+
+        >>> ScoredText("Marie Curie, Paris", [(0, 5), (6, 11), (13, 18)], [0.9] * 3, 1, 0.5).joins(1)
+        True
+        """
+        return self._adjacent(*self.words[number - 1], self.words[number][0])
+
     def _adjacent(self, start: int, end: int, following: int) -> bool:
         if _BETWEEN.fullmatch(self.text, end, following):
             return True

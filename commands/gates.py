@@ -143,6 +143,7 @@ def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
     from ..corpora.rows import read_kept_rows
     from ..words_hardkuma import encodable
 
+    rows: Iterator[RowText]
     if arguments.texts and arguments.texts != [STANDARD_INPUT]:
         rows = (RowText(text, False) for text in arguments.texts)
     else:

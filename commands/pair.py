@@ -17,9 +17,10 @@ examples:
   hardkuma pair --rate 0.3 --format json "..." "..."      everything that is known, for programs
   hardkuma pair --format html "..." "..." > pair.html
 
-Similarity is the cosine of the encoder's embeddings, as sentence-transformers gives it. Every word is removed in turn, and
-the text encoded again: the words without which the cosine falls furthest carry the similarity. As a check they are removed
-together, and so are as many random words: the cosine should fall further without the former.
+Similarity is the cosine of the encoder's embeddings, as sentence-transformers gives it. The gates propose words, and the
+text is encoded again without them: those without which the cosine falls furthest carry the similarity. As a check they are
+removed together, and so are as many random words: the cosine must fall further without the former. A similarity that
+unrelated texts may have too is not explained. What the encoder hardly sees, order of words and negation, is said.
 """
 
 

@@ -8,7 +8,6 @@ from html import escape
 from typing import Any
 
 from ..rendering.html import carried_by, legend, pair_legend, render_page, render_record, render_side, render_verdict, render_words
-from ..rendering.records import is_explained, share_of_similarity
 from ..words_hardkuma import Record, ScoredText
 from .limits import as_fraction
 from .scores import MethodScores
@@ -113,12 +112,13 @@ def show_pair(pair: Record) -> str:
     >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
     >>> checks = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
     >>> links = [{"a": 0, "b": 0, "strength": 0.25}, {"a": 0, "b": 0, "strength": 0.01}]
-    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": links, "faithfulness": checks}
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": links}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": checks}
     >>> 'data-links="[[0, 0, 0.5]]"' in show_pair(pair)
     True
     """
-    shares = [[link["a"], link["b"], round(share_of_similarity(pair, link["strength"]), 3)] for link in pair["links"]]
-    drawn = [link for link in shares if link[2] >= WEAKEST_LINK] if is_explained(pair) else []
+    shares = [[link["a"], link["b"], round(link["strength"] / pair["similarity"], 3)] for link in pair["links"]]
+    drawn = [link for link in shares if link[2] >= WEAKEST_LINK] if pair["explained"] else []
     texts = "".join(render_side(pair, name) for name in "ab")
     captions = " ".join(
         f'<p class="hk-caption">{title} text {carried_by(pair[name])}.</p>' for title, name in (("First", "a"), ("Second", "b"))
@@ -127,7 +127,7 @@ def show_pair(pair: Record) -> str:
         captions += '<p class="hk-caption">A line joins two words that match each other, as thick as that is strong.</p>'
     return (
         f'{render_verdict(pair)}<div class="linked hk-record" data-links="{escape(json.dumps(drawn))}">{texts}</div>'
-        f"{pair_legend()}{captions if is_explained(pair) else ''}"
+        f"{pair_legend() + captions if pair['explained'] else ''}"
     )
 
 

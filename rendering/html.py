@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .records import Pair, Record, Word, is_explained, share_of_similarity
+from .records import FULL_FALL, Pair, Record, Word, fall_share
 from .style import BASE_STYLE, HUES, RECORD_STYLE
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
@@ -116,7 +116,8 @@ def render_pair(pair: Pair) -> str:
     ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
     >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
     >>> faithfulness = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
-    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": [], "faithfulness": faithfulness}
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": faithfulness}
     >>> html = render_pair(pair)
     >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
     (2, True)
@@ -130,35 +131,36 @@ def render_pair(pair: Pair) -> str:
 
 
 def render_verdict(pair: Pair) -> str:
-    """How similar two texts are, and what is left of it without the words that carry it.
+    """How similar two texts are, what is left of it without the words that carry it, or why none is said to.
 
-    >>> render_verdict({"similarity": 0.02, "a": {"words": []}, "b": {"words": []}})
-    '<p class="hk-verdict"><b>These texts have nothing in common.</b> Similarity 0.02.</p>'
+    >>> faithfulness = {"similarity_without": None, "faithful": None}
+    >>> unrelated = {"similarity": 0.02, "chance": 0.2, "explained": False, "reason": "it is low", "notes": []}
+    >>> render_verdict(unrelated | {"faithfulness": faithfulness})
+    '<p class="hk-verdict"><b>These texts have nothing in common</b>: it is low.</p>'
     """
-    similarity = f"{pair['similarity']:.2f}"
-    if not is_explained(pair):
-        reason = f" {escape(pair['reason'])}" if "reason" in pair else ""
-        return f'<p class="hk-verdict"><b>These texts have nothing in common.</b> Similarity {similarity}.{reason}</p>'
-    faithfulness = pair["faithfulness"]
-    without = faithfulness["similarity_without"]
-    checked = (
-        f"Similarity <b>{similarity}</b>. Without the marked words of one text <b>{without['carrying']:.2f}</b>, without as "
-        f"many random ones {without['random']:.2f}."
-    )
-    if faithfulness["faithful"] is False:
-        checked += " <b>The check fails</b>: these words do not carry the similarity more than others do."
-    return f'<p class="hk-verdict">{checked}</p>'
+    if pair["similarity"] <= pair["chance"]:
+        return f'<p class="hk-verdict"><b>These texts have nothing in common</b>: {escape(pair["reason"])}.</p>'
+    sentences = [f"Similarity <b>{pair['similarity']:.2f}</b>."]
+    if not pair["explained"]:
+        sentences.append(f"<b>Not explained</b>: {escape(pair['reason'])}.")
+    if without := pair["faithfulness"]["similarity_without"]:
+        sentences.append(
+            f"Without the marked words of one text <b>{without['carrying']:.2f}</b>, without as many random ones "
+            f"{without['random']:.2f}."
+        )
+    sentences += [f"Note: {escape(note)}." for note in pair["notes"]]
+    return f'<p class="hk-verdict">{" ".join(sentences)}</p>'
 
 
 def render_side(pair: Pair, name: str) -> str:
-    """One text of a pair, "a" or "b": its words shaded by the share of the similarity that goes with each.
+    """One text of a pair, "a" or "b": its words shaded by how far the similarity falls without each.
 
-    >>> words = [{"word": "cat", "start": 0, "end": 3, "fall": 0.4, "carries": False}]
-    >>> 'style="--share:50%"' in render_side({"similarity": 0.8, "a": {"text": "cat", "words": words}}, "a")
+    >>> words = [{"word": "cat", "start": 0, "end": 3, "fall": 0.125, "carries": False}]
+    >>> 'style="--share:50%"' in render_side({"explained": True, "a": {"text": "cat", "words": words}}, "a")
     True
     """
     words = [
-        {**word, "probability": share_of_similarity(pair, word["fall"]), "note": _fall_note(word["fall"])}
+        {**word, "probability": fall_share(pair, word["fall"]), "note": _fall_note(word["fall"])}
         for word in pair[name]["words"]
     ]
     return render_words(pair[name]["text"], words, [word for word in words if word["carries"]])
@@ -180,7 +182,7 @@ def _fall_note(fall: float) -> str:
 
 
 def _links(pair: Pair) -> str:
-    if not pair["links"] or not is_explained(pair):
+    if not pair["links"]:
         return ""
     items = []
     for link in pair["links"][:SHOWN_LINKS]:
@@ -207,7 +209,7 @@ def pair_legend() -> str:
     >>> "carries the similarity" in pair_legend()
     True
     """
-    return legend("share of the similarity that goes with the word: 0", "all of it", "carries the similarity")
+    return legend("without it the similarity falls by 0", f"{FULL_FALL:g} or more", "carries the similarity")
 
 
 def document_head(title: str, style: str) -> str:

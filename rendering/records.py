@@ -12,20 +12,14 @@ Word = Mapping[str, Any]
 Pair = Mapping[str, Any]
 
 
-def share_of_similarity(pair: Pair, fall: float) -> float:
-    """Which part of a pair's similarity a fall of it is, from 0 to 1: an absolute scale, the same for every pair.
+# The fall that has the full shade, in every pair: one word of a short paraphrase often makes so much of the similarity.
+FULL_FALL = 0.25
 
-    >>> pair = {"similarity": 0.8}
-    >>> share_of_similarity(pair, 0.2), share_of_similarity(pair, -0.1), share_of_similarity({"similarity": -0.1}, 0.1)
-    (0.25, 0.0, 0.0)
+
+def fall_share(pair: Pair, fall: float) -> float:
+    """The shade of a word, in [0, 1], by how far the similarity falls without it; none in a pair that is not explained.
+
+    >>> [fall_share({"explained": True}, fall) for fall in (-0.1, 0.125, 0.4)], fall_share({"explained": False}, 0.4)
+    ([0.0, 0.5, 1.0], 0.0)
     """
-    return min(max(fall / pair["similarity"], 0.0), 1.0) if pair["similarity"] > 0 else 0.0
-
-
-def is_explained(pair: Pair) -> bool:
-    """Whether any word is said to carry the similarity.
-
-    >>> is_explained({"a": {"words": [{"carries": False}]}, "b": {"words": []}})
-    False
-    """
-    return any(word["carries"] for name in "ab" for word in pair[name]["words"])
+    return min(max(fall / FULL_FALL, 0.0), 1.0) if pair["explained"] else 0.0

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from .records import Pair, Record, Word, is_explained, share_of_similarity
+from .records import Pair, Record, Word, fall_share
 
 SHOWN_LINKS = 3
 # Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
@@ -49,7 +49,16 @@ def safe(record: Record) -> dict[str, Any]:
     >>> safe({"text": "a\\x1b[2J", "words": []})["text"]
     'a�[2J'
     """
-    return {**record, "text": record["text"].translate(_CONTROLS)}
+    return {**record, "text": safe_text(record["text"])}
+
+
+def safe_text(text: str) -> str:
+    """The text with its control characters made visible, one character each.
+
+    >>> safe_text("a\\x1b[2J")
+    'a�[2J'
+    """
+    return text.translate(_CONTROLS)
 
 
 def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
@@ -65,7 +74,8 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     ...     return {"text": text, "words": [word], "truncated": False}
     >>> faithfulness = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
     >>> links = [{"a": 0, "b": 0, "strength": 0.9}]
-    >>> pair = {"similarity": 0.5, "a": side("cat"), "b": side("Cat"), "links": links, "faithfulness": faithfulness}
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": links}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": faithfulness}
     >>> print(paint_pair(pair, colour=False, terminal=True).replace("\\n\\n", "\\n"))
     similarity 0.500
     A  [cat]
@@ -76,11 +86,13 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     without one side's words 0.100, without as many random ones 0.400
     """
     first, second = (safe(pair[name]) if terminal else pair[name] for name in "ab")
-    lines = [f"similarity {pair['similarity']:.3f}", ""]
+    lines = [f"similarity {pair['similarity']:.3f}"]
+    if not pair["explained"]:
+        lines.append(f"not explained: {pair['reason']}.")
+    lines += [*(f"note: {note}." for note in pair["notes"]), ""]
     for name, side in (("A", first), ("B", second)):
         words = [
-            {**word, "probability": share_of_similarity(pair, word["fall"]), "selected": word["carries"]}
-            for word in side["words"]
+            {**word, "probability": fall_share(pair, word["fall"]), "selected": word["carries"]} for word in side["words"]
         ]
         end = "  (the encoder does not see the end)" if side["truncated"] else ""
         lines.append(f"{name}  {paint({**side, 'words': words}, colour)}{end}")
@@ -93,7 +105,7 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     ]
     if links:
         lines += ["", f"together: {', '.join(links)}"]
-    if is_explained(pair):
+    if any(word["carries"] for side in (first, second) for word in side["words"]):
         lines += ["", *_check_lines(pair["faithfulness"])]
     return "\n".join(lines)
 

@@ -26,6 +26,8 @@ CASES = {
     "gates-parquet": ("encoder parquet", ["gates", TEXT, "--output", "out.parquet"]),
     "gates-html": ("encoder", ["gates", TEXT, "--output", "out.html"]),
     "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
+    "search": ("encoder", ["search", "index", "--build", "some.txt", "--quiet"]),
+    "terms": ("encoder", ["terms", "some.txt", "--quiet"]),
     "adapt": ("encoder", ["adapt", "--data", "some.txt", "--output", "adapted"]),
     "export-native": ("encoder", ["export", "native", "--model", "model", "--output", "out", "--sentences", "60"]),
     "export-onnx": ("encoder onnx", ["export", "onnx", "--model", "model", "--output", "out", "--data", "some.txt"]),

@@ -24,7 +24,8 @@ ROOMS = {
     "evaluation": {"attribution", "common", "corpora", "hardkuma", "rendering", "travelling"},
     "training": {"common", "corpora", "evaluation", "travelling"},
     "exporting": {"common", "corpora", "travelling"},
-    "demo": {"attribution", "common", "rendering", "travelling"},
+    "search": {"common", "corpora", "travelling"},
+    "demo": {"attribution", "common", "rendering", "search", "travelling"},
     "spacy_component": {"common", "travelling"},
     "train": {"common", "rendering", "training", "travelling"},
     "commands": {
@@ -36,10 +37,11 @@ ROOMS = {
         "exporting",
         "hardkuma",
         "rendering",
+        "search",
         "train",
         "travelling",
     },
-    "__main__": {"commands"},
+    "__main__": {"commands", "common", "hardkuma"},
 }
 OUTSIDE = {"benchmarks", "build", "docs", "runs", "tests"}  # not part of the package, or not ours to import
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 import torch
@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
-from hardkuma import HardKumaModel, explain_pair
+from hardkuma import HardKumaModel, explain_pair, pairs_hardkuma
+from hardkuma.anchors_hardkuma import chance_similarity
 from hardkuma.encoders_hardkuma import resolve_encoder
-from hardkuma.pairs_hardkuma import RANDOM_DRAWS, keep_words, remove_words
-from hardkuma.surface_hardkuma import find_words
+from hardkuma.pairs_hardkuma import RANDOM_DRAWS, VERIFIED, _Explanation, keep_words, remove_words
+from hardkuma.surface_hardkuma import find_words, is_function_word
 from tests.conftest import SENTENCES
 
 A, B = "A man is playing the guitar on a small stage.", "Someone plays guitar in front of friends 🙂!"
@@ -26,6 +27,7 @@ A, B = "A man is playing the guitar on a small stage.", "Someone plays guitar in
 def cosine() -> Callable[[str, str], float]:
     """The cosine that a user of sentence-transformers sees."""
     encoder = SentenceTransformer(resolve_encoder("sentence-transformers/all-MiniLM-L6-v2"))
+
     return lambda a, b: float(encoder.similarity(*encoder.encode([a, b], convert_to_tensor=True).split(1)))
 
 
@@ -37,20 +39,30 @@ def test_every_number_is_that_of_sentence_transformers(minilm: HardKumaModel, co
     pair = explain_pair(minilm, A, B, rate=0.3, seed=7)
     assert json.loads(json.dumps(pair, allow_nan=False)) == pair
     assert pair["similarity"] == pytest.approx(cosine(A, B), abs=1e-5)
+    assert pair["explained"] and pair["reason"] is None and pair["chance"] == pytest.approx(chance_similarity(minilm))
     records = dict(zip("ab", minilm.gate_records([A, B], rate=0.3), strict=True))
     for name, text in (("a", A), ("b", B)):
         side, record = pair[name], records[name]
         assert [(w["start"], w["end"]) for w in side["words"]] == find_words(text) and not side["truncated"]
         assert [w["selected"] for w in side["words"]] == [w["selected"] for w in record["words"]]
         assert side["spans"] == record["spans"]
+        # In short texts every word that is proposed is verified: alone, and where it is the last of them.
+        proposed = spans(side, "verified")
+        assert not any(is_function_word(text[start:end]) for start, end in proposed) and len(proposed) > 2
         for word in side["words"]:
-            left = remove_words(text, [(word["start"], word["end"])])
-            without = cosine(left, B) if name == "a" else cosine(A, left)
-            assert word["fall"] == pytest.approx(pair["similarity"] - without, abs=1e-5), word["word"]
-        ranked = sorted(side["words"], key=lambda word: -word["fall"])
+            if not word["verified"]:
+                continue
+            others = [span for span in proposed if span != (word["start"], word["end"])]
+            left = [remove_words(text, removed) for removed in ([(word["start"], word["end"])], others, proposed)]
+            alone, last, none = (cosine(text, B if name == "a" else A) for text in left)
+            expected = (pair["similarity"] - alone + last - none) / 2
+            assert word["fall"] == pytest.approx(expected, abs=1e-5), word["word"]
+        ranked = sorted((word for word in side["words"] if word["verified"]), key=lambda word: -word["fall"])
+        least = 0.5 * pair["similarity"] / len(side["words"])
         assert [w["word"] for w in ranked if w["carries"]] == [
-            w["word"] for w in ranked[: math.ceil(0.3 * len(ranked))] if w["fall"] > 0
+            w["word"] for w in ranked[: {"a": 3, "b": 3}[name]] if w["fall"] > least
         ]
+        assert not any(word["carries"] for word in side["words"] if not word["verified"])
     check = pair["faithfulness"]
     for field, found in (("carries", "carrying"), ("selected", "gates")):
         left = [remove_words(pair[name]["text"], spans(pair[name], field)) for name in "ab"]
@@ -59,6 +71,75 @@ def test_every_number_is_that_of_sentence_transformers(minilm: HardKumaModel, co
     kept = [" ".join(pair[name]["text"][s:e] for s, e in spans(pair[name], "carries")) for name in "ab"]
     assert check["similarity_of_carrying"] == pytest.approx(cosine(*kept), abs=1e-5)
     assert check["faithful"] is True
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("Interest rates rose sharply in Germany.", "A cat sleeps on the mat."),
+        ("The ferry was late again.", "Add two eggs to the dough."),
+    ],
+)
+def test_unrelated_texts_are_not_explained(texts: tuple[str, str], minilm: HardKumaModel) -> None:
+    pair = explain_pair(minilm, *texts)
+    assert pair["similarity"] < pair["chance"] and pair["explained"] is False and "unrelated texts" in pair["reason"]
+    assert not any(word["carries"] for name in "ab" for word in pair[name]["words"])
+    assert pair["links"] == [] and pair["faithfulness"]["faithful"] is None and pair["notes"] == []
+    # Whoever knows better may say so.
+    assert explain_pair(minilm, *texts, chance=-1.0)["reason"] != pair["reason"]
+
+
+def test_chance_depends_on_the_encoder_and_the_texts(minilm: HardKumaModel, cosine: Callable) -> None:
+    texts = ["Rain fell all night.", "He sold his car.", "She sings in a choir."]
+    values = torch.tensor([cosine(a, b) for a, b in combinations(texts, 2)])
+    assert chance_similarity(minilm, texts) == pytest.approx(float(values.mean() + 3 * values.std()), abs=1e-4)
+    with pytest.raises(ValueError, match="at least three texts, got 2"):
+        chance_similarity(minilm, texts[:2])
+
+
+def test_the_check_can_fail(minilm: HardKumaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = _Explanation.verify
+
+    def choose_badly(self: _Explanation) -> None:
+        verify(self)
+        for side in self.sides:
+            side.carrying = sorted(range(len(side.falls)), key=side.falls.__getitem__)[1:2]
+
+    monkeypatch.setattr(_Explanation, "verify", choose_badly)
+    pair = explain_pair(minilm, A, B)
+    assert pair["faithfulness"]["faithful"] is False and pair["explained"] is False
+    assert pair["reason"] == "other words lower the similarity as much as these"
+
+
+def test_redundant_words_share_their_credit(minilm: HardKumaModel, cosine: Callable) -> None:
+    a, b = "The guitar player bought a guitar and a new guitar.", "A guitar."
+    pair = explain_pair(minilm, a, b, rate=0.3)
+    guitars = [word for word in pair["a"]["words"] if word["word"] == "guitar"]
+    alone = [pair["similarity"] - cosine(remove_words(a, [(word["start"], word["end"])]), b) for word in guitars]
+    assert len(guitars) == 3 and sum(word["fall"] for word in guitars) > 2 * sum(alone)
+
+
+def test_what_the_encoder_does_not_see_is_said(minilm: HardKumaModel) -> None:
+    order = explain_pair(minilm, "The dog bites the man.", "The man bites the dog.")
+    assert order["similarity"] > 0.9 and "another order" in order["notes"][0]
+    negated = explain_pair(minilm, "The film was good.", "The film was not good.")
+    assert "one text alone is negated (not)" in negated["notes"][0]
+    assert explain_pair(minilm, A, A)["notes"] == [] and explain_pair(minilm, A, f"Not {B}")["notes"] == []
+
+
+def test_the_number_of_encodings_does_not_grow_with_the_texts(
+    minilm: HardKumaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    embed = pairs_hardkuma.embed_anchors
+    monkeypatch.setattr(
+        pairs_hardkuma,
+        "embed_anchors",
+        lambda model, texts, size: (counts.append(len(texts)), embed(model, texts, size))[1],
+    )
+    long = " ".join(f"{A} {B}" for _ in range(5))
+    explain_pair(minilm, long, long + " It rained.")
+    assert sum(counts) <= 2 * (2 * VERIFIED + 1) + 2 * (4 + RANDOM_DRAWS) + 1
 
 
 def test_lowest_and_random_words_are_as_many_as_carry(minilm: HardKumaModel, cosine: Callable) -> None:
@@ -98,7 +179,7 @@ def test_identical_texts_and_texts_without_other_words(minilm: HardKumaModel) ->
 def test_links_join_words_that_need_each_other(minilm: HardKumaModel, cosine: Callable) -> None:
     pair = explain_pair(minilm, A, B, links=3)
     names = [(pair["a"]["words"][link["a"]]["word"], pair["b"]["words"][link["b"]]["word"]) for link in pair["links"]]
-    assert len(names) == 3 and names[0] == ("guitar", "guitar")
+    assert names[:2] == [("guitar", "guitar"), ("playing", "plays")]
     i, j = find_words(A)[pair["links"][0]["a"]], find_words(B)[pair["links"][0]["b"]]
     both = cosine(A, B) - cosine(remove_words(A, [i]), B) - cosine(A, remove_words(B, [j]))
     assert pair["links"][0]["strength"] == pytest.approx(

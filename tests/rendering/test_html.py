@@ -102,26 +102,27 @@ def make_side(text: str, falls: list[float], carrying: float) -> dict:
     return {"text": text, "words": words, "truncated": False}
 
 
-def make_pair(similarity: float, carrying: float) -> dict:
+def make_pair(similarity: float, carrying: float, **changes: object) -> dict:
     checks = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
     sides = {name: make_side("the cat", [0.01, 0.2], carrying) for name in "ab"}
-    links = [{"a": 1, "b": 1, "strength": 0.2}]
-    return {"similarity": similarity, **sides, "links": links, "faithfulness": checks}
+    said = {"similarity": similarity, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
+    return {**said, **sides, "faithfulness": checks, **changes}
 
 
-def test_the_shade_of_a_pair_is_the_share_of_its_similarity_and_not_of_its_strongest_word() -> None:
-    assert '--share:25%" title="the similarity falls by 0.200 without it">cat' in render_pair(make_pair(0.8, 0.2))
-    assert '--share:50%" title="the similarity falls by 0.200 without it">cat' in render_pair(make_pair(0.4, 0.2))
+def test_the_shade_of_a_pair_is_absolute_and_not_by_its_strongest_word() -> None:
+    for similarity in (0.8, 0.4):
+        assert '--share:80%" title="the similarity falls by 0.200 without it">cat' in render_pair(make_pair(similarity, 0.2))
     assert "have nothing in common" not in render_pair(make_pair(0.4, 0.2))
 
 
 def test_texts_with_nothing_in_common_are_said_to_be_so_and_a_failed_check_too() -> None:
-    shown = render_pair(make_pair(-0.01, 9.0))
-    assert "<b>These texts have nothing in common.</b> Similarity -0.01." in shown and "hk-span" not in shown
-    assert "--share:0%" in shown and "match each other" not in shown
-    pair = make_pair(0.4, 0.2)
-    pair["faithfulness"]["faithful"] = False
-    assert "<b>The check fails</b>" in render_pair(pair) and "The check fails" not in render_pair(make_pair(0.4, 0.2))
+    nothing = {"similarity_without": None, "faithful": None}
+    shown = render_pair(make_pair(-0.01, 9.0, explained=False, reason="it is <low>", faithfulness=nothing))
+    assert "<b>These texts have nothing in common</b>: it is &lt;low&gt;." in shown and "hk-span" not in shown
+    assert "--share:0%" in shown and "--share:80%" not in shown and "match each other" not in shown
+    shown = render_pair(make_pair(0.4, 0.2, explained=False, reason="others do as much", notes=["a & b"]))
+    assert "<b>Not explained</b>: others do as much." in shown and "Note: a &amp; b." in shown
+    assert "Not explained" not in render_pair(make_pair(0.4, 0.2))
 
 
 def test_every_selector_has_a_hue_in_light_and_dark() -> None:

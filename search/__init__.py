@@ -1,0 +1,9 @@
+"""What texts hold: passages that answer a question, with the words that carry each match; key terms."""
+
+from __future__ import annotations
+
+from .index import Match, Passage, SearchIndex
+from .passages import read_passages
+from .terms import Term, find_terms
+
+__all__ = ["Match", "Passage", "SearchIndex", "Term", "find_terms", "read_passages"]
