@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..rendering.html import carried_by, legend, pair_legend, render_page, render_record, render_side, render_verdict, render_words
+from ..rendering.html import (
+    carried_by,
+    legend,
+    pair_legend,
+    render_page,
+    render_record,
+    render_side,
+    render_verdict,
+    render_words,
+)
+from ..search.index import Match
+from ..search.terms import Term
 from ..words_hardkuma import Record, ScoredText
 from .limits import as_fraction
 from .scores import MethodScores
 
 # Links below this share of the similarity are not drawn: a line says that two words match.
 WEAKEST_LINK = 0.1
+# In a long text words below this are not shaded: nobody would see it, and the page stays light.
+FAINTEST = 0.05
 
 
 def show_problem(message: str) -> str:
@@ -121,7 +134,8 @@ def show_pair(pair: Record) -> str:
     drawn = [link for link in shares if link[2] >= WEAKEST_LINK] if pair["explained"] else []
     texts = "".join(render_side(pair, name) for name in "ab")
     captions = " ".join(
-        f'<p class="hk-caption">{title} text {carried_by(pair[name])}.</p>' for title, name in (("First", "a"), ("Second", "b"))
+        f'<p class="hk-caption">{title} text {carried_by(pair[name])}.</p>'
+        for title, name in (("First", "a"), ("Second", "b"))
     )
     if drawn:
         captions += '<p class="hk-caption">A line joins two words that match each other, as thick as that is strong.</p>'
@@ -165,6 +179,64 @@ def show_comparison(results: Sequence[MethodScores], percent: float | None = Non
         )
     meaning = "by rank, with the gates' own shades: last word"
     return f'<div class="hk-grid">{"".join(sections)}</div>{legend(meaning, "first word", "as many as the gates select")}'
+
+
+def show_matches(number: int, matches: Sequence[Match]) -> str:
+    """The passages nearest to a question, each with the words that carry the match.
+
+    Args:
+        number: of all passages.
+        matches: with their pairs.
+
+    >>> from hardkuma.search import Passage
+    >>> words = [{"word": "Rain", "start": 0, "end": 4, "fall": 0.3, "carries": True}]
+    >>> said = {"similarity": 0.5, "chance": 0.2, "explained": True, "reason": None, "notes": []}
+    >>> match = Match(Passage("Rain fell.", "", 7), 0.5, said | {"b": {"text": "Rain fell.", "words": words}})
+    >>> html = show_matches(9, [match])
+    >>> "line 7" in html, ">Rain</mark></span> fell." in html
+    (True, True)
+    """
+    items, best = [], matches[0].pair
+    for match in matches:
+        pair = match.pair
+        if pair is None:
+            raise ValueError("show_matches needs matches whose words were asked for.")
+        reason = "" if pair["explained"] else f'<p class="hk-caption">{escape(pair["reason"])}.</p>'
+        unlikely = " unlikely" if pair["similarity"] <= pair["chance"] else ""
+        items.append(
+            f'<li class="hk-record{unlikely}"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
+            f"<div>{render_side(pair, 'b')}{reason}</div></li>"
+        )
+    verdict = f"The nearest of {number:,} passages."
+    if best is not None and best["similarity"] <= best["chance"]:
+        verdict = f"<b>Nothing here answers that</b>: of {number:,} passages none is closer than unrelated texts may be."
+    return f'<p class="hk-verdict">{verdict}</p><ol class="matches">{"".join(items)}</ol>{pair_legend()}'
+
+
+def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | None = None) -> str:
+    """A long text as a heat map, with its best terms at the side.
+
+    >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
+    >>> html = show_document(scored, [Term("Bob", 3, 2, 0.9, "Hi Bob")])
+    >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
+    (1, True)
+    """
+    record = scored.select(rate=as_fraction(percent))
+    words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
+    listed = "".join(
+        f'<li><button type="button" data-term="{escape(term.text)}" title="{escape(" ".join(term.example.split()))}">'
+        f"{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
+        for term in terms
+    )
+    selected = sum(word["selected"] for word in words)
+    count = f"{selected:,} of {len(record['words']):,} words selected, in {record['windows']:,} windows of the encoder."
+    listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
+    return (
+        f'<p class="hk-verdict">{count}</p>{legend()}<div class="document">'
+        f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'
+        f"{render_words(record['text'], words, record['spans'])}</div>"
+        f'<aside class="terms"><h3>Terms</h3>{listed}</aside></div>'
+    )
 
 
 def as_file(scored: ScoredText, percent: float | None, kind: str) -> dict[str, str]:

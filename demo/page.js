@@ -30,7 +30,18 @@ class Panel {
     });
     for (const example of element.querySelectorAll(".example")) example.addEventListener("click", () => this.fill(example.dataset));
     for (const button of element.querySelectorAll("[data-save]")) button.addEventListener("click", () => this.save(button.dataset.save));
+    for (const input of element.querySelectorAll("[data-into]")) input.addEventListener("change", () => this.read(input));
+    this.answer.addEventListener("click", (event) => {
+      if (event.target.dataset.term) showTerm(this.answer, event.target.dataset.term);
+    });
     this.count();
+  }
+
+  async read(input) {  // the file stays in the browser: its text goes into the box
+    if (!input.files.length) return;
+    document.getElementById(input.dataset.into).value = await input.files[0].text();
+    this.changed();
+    this.ask();
   }
 
   texts() { return JSON.stringify(this.values()); }
@@ -110,6 +121,19 @@ class Panel {
   }
 
   draw() { for (const pair of this.answer.querySelectorAll(".linked")) drawLinks(pair); }
+}
+
+// Where a term stands in a long text: all are marked, and every click goes to the next.
+function showTerm(answer, term) {
+  const wanted = term.toLowerCase(), first = wanted.split(/\s/)[0];
+  const holds = (element) => element.textContent.toLowerCase().includes(wanted);
+  let found = [...answer.querySelectorAll(".heat .hk-span")].filter(holds);
+  if (!found.length) found = [...answer.querySelectorAll(".heat mark")].filter((mark) => mark.textContent.toLowerCase() === first);
+  const next = (found.findIndex((element) => element.classList.contains("here")) + 1) % found.length;
+  for (const old of answer.querySelectorAll(".found")) old.classList.remove("found", "here");
+  for (const element of found) element.classList.add("found");
+  found[next]?.classList.add("here");
+  found[next]?.scrollIntoView({block: "center"});
 }
 
 // Lines between the words of two texts, as thick as the link is strong.

@@ -1,4 +1,4 @@
-"""The demo as a Gradio server with a page of our own: one text, two texts, other methods.
+"""The demo as a Gradio server with a page of our own: one text, two texts, search, documents, other methods.
 
 The page is page.html, page.css and page.js beside this file. It asks `show/TAB` and puts the HTML of the answer in its
 place. Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored.
@@ -21,9 +21,25 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from ..common.models import load_released
 from ..modeling_hardkuma import HardKumaModel
 from ..rendering.style import DARK, LIGHT, RECORD_STYLE, SANS
-from .examples import PAIRS, TEXTS
-from .html import as_file, show_comparison, show_pair, show_problem, show_record, show_selectors
-from .limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, RATES
+from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
+from .html import (
+    as_file,
+    show_comparison,
+    show_document,
+    show_matches,
+    show_pair,
+    show_problem,
+    show_record,
+    show_selectors,
+)
+from .limits import (
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    MAX_CHARACTERS_DOCUMENT,
+    MAX_CHARACTERS_PASSAGES,
+    MAX_PASSAGES,
+    RATES,
+)
 from .policy import PolicyHeader
 from .query import Query
 from .scores import ALL, Demo
@@ -51,6 +67,7 @@ def build_app(model: HardKumaModel | None = None, selector: str | None = None) -
     page, style = render_index(demo), render_style()
     script = (HERE / "page.js").read_text(encoding="utf-8")
     answers = Answers(demo)
+    demo.pair(*PAIRS[0])  # what unrelated texts have in common is estimated once, before anybody waits for it
 
     @app.get("/", response_class=HTMLResponse)
     def index() -> str:
@@ -98,7 +115,8 @@ class Answers:
 
     def __init__(self, demo: Demo) -> None:
         self.demo = demo
-        self.tabs: dict[str, Callable[[Query], Parts]] = {"text": self.text, "pair": self.pair, "methods": self.methods}
+        tabs = (self.text, self.pair, self.search, self.document, self.methods)
+        self.tabs: dict[str, Callable[[Query], Parts]] = {tab.__name__: tab for tab in tabs}
         self.files = {kind: lambda query, kind=kind: self.file(query, kind) for kind in ("json", "html")}
 
     def text(self, query: Query) -> Parts:
@@ -112,6 +130,15 @@ class Answers:
     def pair(self, query: Query) -> Parts:
         """What links two texts."""
         return {"pair": show_pair(self.demo.pair(query.text, query.second, query.percent, self._one(query)))}
+
+    def search(self, query: Query) -> Parts:
+        """The passages nearest to a question."""
+        return {"search": show_matches(*self.demo.search(query.text, query.second, query.percent, self._one(query)))}
+
+    def document(self, query: Query) -> Parts:
+        """A long text with its terms."""
+        scored, terms = self.demo.document(query.text, query.percent, self._one(query))
+        return {"document": show_document(scored, terms, query.percent)}
 
     def methods(self, query: Query) -> Parts:
         """The gates beside other methods."""
@@ -148,7 +175,14 @@ def render_index(demo: Demo) -> str:
         "second": escape(PAIRS[0][1]),
         "texts": "".join(_example(text, text=text) for text in TEXTS),
         "pairs": "".join(_example(" / ".join(pair), text=pair[0], second=pair[1]) for pair in PAIRS),
+        "passages": escape("\n".join(PASSAGES)),
+        "question": escape(QUESTIONS[0]),
+        "questions": "".join(_example(question, second=question) for question in QUESTIONS),
+        "document": escape(DOCUMENT),
         "limit": MAX_CHARACTERS,
+        "limit_document": MAX_CHARACTERS_DOCUMENT,
+        "limit_passages": MAX_CHARACTERS_PASSAGES,
+        "max_passages": f"{MAX_PASSAGES:,}",
         "limit_compared": MAX_CHARACTERS_COMPARED,
         "low": RATES[0],
         "high": RATES[1],

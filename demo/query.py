@@ -40,7 +40,9 @@ class Query:
             raise ValueError("The question must be JSON.") from None
         if not isinstance(values, dict):
             raise ValueError(f"The question must be a JSON object, got a {type(values).__name__}.")
-        return cls(**{field.name: _checked(field.name, values[field.name]) for field in fields(cls) if field.name in values})
+        return cls(
+            **{field.name: _checked(field.name, values[field.name]) for field in fields(cls) if field.name in values}
+        )
 
 
 def _checked(name: str, value: Any) -> Any:

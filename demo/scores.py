@@ -1,4 +1,4 @@
-"""What the page computes: gates of a text, the words that carry a similarity, the gates beside other methods."""
+"""What the page computes: gates and terms, the words that carry a similarity, matches, the gates beside other methods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,25 @@ from functools import lru_cache
 from ..attribution import METHODS, SentenceEncoder
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
+from ..search.index import Match, Passage, SearchIndex
+from ..search.passages import cut_passage
+from ..search.terms import Term, find_terms
 from ..words_hardkuma import Record, ScoredText, score_texts
-from .limits import MAX_CHARACTERS, MAX_CHARACTERS_DOCUMENT, as_fraction, check_compared, check_text
+from .limits import (
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    MAX_CHARACTERS_DOCUMENT,
+    as_fraction,
+    check_compared,
+    check_lines,
+    check_text,
+)
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 ALL = "all"  # the choice of every selector at once
-REMEMBERED = 32  # of the last texts, in memory alone, so that another share or selector is shown without encoding again
+# Of the last texts, in memory alone, so that another share or selector is shown without encoding again.
+REMEMBERED, REMEMBERED_LONG = 32, 4
+MATCHES, TERMS = 5, 20
 
 
 @dataclass(frozen=True)
@@ -72,10 +85,14 @@ class Demo:
         self._scored = lru_cache(REMEMBERED)(self._score)
         self._compared = lru_cache(REMEMBERED)(self._compare)
         self._explained = lru_cache(REMEMBERED)(self._explain)
+        self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
+        self._terms = lru_cache(REMEMBERED_LONG)(self._find_terms)
 
     def score(self, text: str, selector: str | None = None, limit: int = MAX_CHARACTERS) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        where_else = "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates` or `hardkuma terms`"
+        where_else = (
+            "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates` or `hardkuma terms`"
+        )
         with self.lock:
             return self._scored(check_text(text, limit, where_else), selector or self.selector)
 
@@ -92,6 +109,34 @@ class Demo:
         """The gates and the peers on one text, the gates first."""
         with self.lock:
             return self._compared(check_compared(text), selector or self.selector)
+
+    def search(
+        self, passages: str, question: str, percent: float | None = None, selector: str | None = None
+    ) -> tuple[int, list[Match]]:
+        """How many passages there are, one a line or several of a long one, and those nearest to the question."""
+        lines = check_lines(passages)
+        asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
+        rate = as_fraction(percent)
+        options = {} if rate is None else {"rate": rate}
+        with self.lock:
+            index = self._indexed(lines)
+            matches = index.search(self.model, asked, MATCHES, selector=selector or self.selector, **options)
+        return len(index.passages), matches
+
+    def document(
+        self, text: str, percent: float | None = None, selector: str | None = None
+    ) -> tuple[ScoredText, list[Term]]:
+        """A long text with its words' probabilities, and its best terms."""
+        with self.lock:
+            scored = self.score(text, selector, MAX_CHARACTERS_DOCUMENT)
+            return scored, self._terms(scored.text, as_fraction(percent), selector or self.selector)
+
+    def _index(self, lines: str) -> SearchIndex:
+        pieces = ((row, piece) for row, line in enumerate(lines.split("\n"), start=1) for piece in cut_passage(line))
+        return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
+
+    def _find_terms(self, text: str, rate: float | None, selector: str) -> list[Term]:
+        return find_terms(self.model, text.split("\n"), TERMS, selector=selector, rate=rate)
 
     def _score(self, text: str, selector: str) -> ScoredText:
         return score_texts(self.model, [text], selector=selector)[0]

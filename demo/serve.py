@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require("gradio", "demo")
     from .page import build_app, start
 
-    app = start(build_app(load_model(options.model, "cpu"), options.selector), server_port=options.port, inbrowser=options.open)
+    app = start(
+        build_app(load_model(options.model, "cpu"), options.selector), server_port=options.port, inbrowser=options.open
+    )
     print(f"The demo is at {app.local_url} (Ctrl+C stops it).", flush=True)
     try:
         while app.is_running:  # gradio's block_thread swallows Ctrl-C, and the status would be 0

@@ -130,7 +130,9 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
         figures.append((_cost_plot(corpus, measured, styles), "Cost against quality. Numbers as in the key."))
     drawn = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
     others = len(measured) - COLOURED
-    said = f'<p class="small">The {COLOURED} leading methods have colours; {others} others are grey.</p>' if others > 0 else ""
+    said = (
+        f'<p class="small">The {COLOURED} leading methods have colours; {others} others are grey.</p>' if others > 0 else ""
+    )
     return f'<h3>Curves</h3>{said}{_key(measured, styles)}<div class="plots">{drawn}</div>'
 
 

@@ -59,7 +59,9 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
         label = f'role="group" aria-label="selected, {escape(_note(span))}"'
-        parts.append(f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>')
+        parts.append(
+            f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>'
+        )
         position, first = end, within
     parts.append(_shaded(text, words[first:], position, len(text)))
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'

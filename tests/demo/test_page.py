@@ -254,7 +254,9 @@ def test_what_is_out_of_date_is_dimmed_and_a_long_wait_is_said(open_page: Callab
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_selector("#panel-methods.busy")
     wait_for_text(page, "#methods", "Something else.")
-    assert "busy" not in panel.get_attribute("class").split() and answer.evaluate("e => getComputedStyle(e).opacity") > "0.1"
+    assert (
+        "busy" not in panel.get_attribute("class").split() and answer.evaluate("e => getComputedStyle(e).opacity") > "0.1"
+    )
     page.unroute("**/show/methods")
     page.route("**/show/methods", lambda route: route.abort())
     page.get_by_role("textbox", name="Text", exact=True).fill("The server is gone.")
@@ -276,7 +278,9 @@ def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Pass
     marked = sum(word["selected"] for word in own["words"])
     assert all(f"of {marked} words in common" in caption for caption in captions[1:])
     # Every method has the same shades, in another order.
-    shades = "section => [...section.querySelectorAll('mark')].map(mark => mark.style.getPropertyValue('--share')).sort().join()"
+    shades = (
+        "section => [...section.querySelectorAll('mark')].map(mark => mark.style.getPropertyValue('--share')).sort().join()"
+    )
     assert len({section.evaluate(shades) for section in page.locator("#methods section").all()}) == 1
     before = passes.count
     take_share(page, 30)

@@ -98,7 +98,10 @@ def test_a_page_can_be_written_in_pieces() -> None:
 
 
 def make_side(text: str, falls: list[float], carrying: float) -> dict:
-    words = [word | {"fall": fall, "carries": fall >= carrying} for word, fall in zip(make_record(text)["words"], falls, strict=True)]
+    words = [
+        word | {"fall": fall, "carries": fall >= carrying}
+        for word, fall in zip(make_record(text)["words"], falls, strict=True)
+    ]
     return {"text": text, "words": words, "truncated": False}
 
 
@@ -111,7 +114,9 @@ def make_pair(similarity: float, carrying: float, **changes: object) -> dict:
 
 def test_the_shade_of_a_pair_is_absolute_and_not_by_its_strongest_word() -> None:
     for similarity in (0.8, 0.4):
-        assert '--share:80%" title="the similarity falls by 0.200 without it">cat' in render_pair(make_pair(similarity, 0.2))
+        assert '--share:80%" title="the similarity falls by 0.200 without it">cat' in render_pair(
+            make_pair(similarity, 0.2)
+        )
     assert "have nothing in common" not in render_pair(make_pair(0.4, 0.2))
 
 
