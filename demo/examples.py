@@ -38,23 +38,25 @@ PASSAGES = (
     "Invoices are sent by e-mail at the end of the month.",
     "If a delivery is late, the driver calls the number that you gave us.",
 )
-DOCUMENT = """The lighthouse of Gull Point was built in 1871, after three ships had been lost on the reef in a single winter. \
-Its tower is made of granite from the quarry at Hallam, brought over the bay on barges, and it stands forty metres above the \
-water at low tide.
+DOCUMENT = """\
+The lighthouse of Gull Point was built in 1871, after three ships had been lost on the reef in a single winter. Its \
+tower is made of granite from the quarry at Hallam, brought over the bay on barges, and it stands forty metres above \
+the water at low tide.
 
-The first keeper was Anna Reyes, a widow from the village. She lit the lamp every evening for twenty-six years and kept a \
-diary of the weather, which is now in the museum. Her diary is the reason why we know so much about the storms of those \
-years. On 3 March 1888 she rowed out to the reef alone and brought back four sailors of the Swedish barque Ingrid.
+The first keeper was Anna Reyes, a widow from the village. She lit the lamp every evening for twenty-six years and \
+kept a diary of the weather, which is now in the museum. Her diary is the reason why we know so much about the storms \
+of those years. On 3 March 1888 she rowed out to the reef alone and brought back four sailors of the Swedish barque \
+Ingrid.
 
-At first the lamp burned whale oil. Paraffin came in 1880, and in 1902 the lens was replaced by one from Paris, a Fresnel \
-lens of the second order that floats in a bath of mercury. A child could turn it with one finger. The light could then be \
-seen from eighteen miles, and the insurance companies lowered their rates for ships bound for Hallam.
+At first the lamp burned whale oil. Paraffin came in 1880, and in 1902 the lens was replaced by one from Paris, a \
+Fresnel lens of the second order that floats in a bath of mercury. A child could turn it with one finger. The light \
+could then be seen from eighteen miles, and the insurance companies lowered their rates for ships bound for Hallam.
 
-Electricity reached Gull Point late, in 1954. Twelve years after that the lamp was made automatic and the last keeper, Tom \
-Okafor, moved to the village. He still climbed the stairs on Sundays to clean the lens. When the authority wanted to replace \
-the Fresnel lens by a plastic lamp in 1991, Okafor and the fishermen of Hallam collected nine thousand signatures, and the \
-lens stayed.
+Electricity reached Gull Point late, in 1954. Twelve years after that the lamp was made automatic and the last keeper, \
+Tom Okafor, moved to the village. He still climbed the stairs on Sundays to clean the lens. When the authority wanted \
+to replace the Fresnel lens by a plastic lamp in 1991, Okafor and the fishermen of Hallam collected nine thousand \
+signatures, and the lens stayed.
 
-Today the reef is a reserve. Seals rest on it at low tide, and the granite tower is home to a colony of swifts. Visitors can \
-climb the tower from May to September; the museum in the keeper's house shows the diary of Anna Reyes, the mercury bath and \
-a model of the Ingrid."""
+Today the reef is a reserve. Seals rest on it at low tide, and the granite tower is home to a colony of swifts. \
+Visitors can climb the tower from May to September; the museum in the keeper's house shows the diary of Anna Reyes, \
+the mercury bath and a model of the Ingrid."""

@@ -196,21 +196,24 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
     >>> "line 7" in html, ">Rain</mark></span> fell." in html
     (True, True)
     """
-    items, best = [], matches[0].pair
+    near, far, chance = [], [], 0.0
     for match in matches:
-        pair = match.pair
-        if pair is None:
+        if (pair := match.pair) is None:
             raise ValueError("show_matches needs matches whose words were asked for.")
-        reason = "" if pair["explained"] else f'<p class="hk-caption">{escape(pair["reason"])}.</p>'
-        unlikely = " unlikely" if pair["similarity"] <= pair["chance"] else ""
-        items.append(
-            f'<li class="hk-record{unlikely}"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
+        chance = pair["chance"]
+        related = pair["similarity"] > chance
+        reason = f'<p class="hk-caption">{escape(pair["reason"])}.</p>' if related and not pair["explained"] else ""
+        (near if related else far).append(
+            f'<li class="hk-record"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
             f"<div>{render_side(pair, 'b')}{reason}</div></li>"
         )
-    verdict = f"The nearest of {number:,} passages."
-    if best is not None and best["similarity"] <= best["chance"]:
-        verdict = f"<b>Nothing here answers that</b>: of {number:,} passages none is closer than unrelated texts may be."
-    return f'<p class="hk-verdict">{verdict}</p><ol class="matches">{"".join(items)}</ol>{pair_legend()}'
+    html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p><ol class="matches">{"".join(near)}</ol>{pair_legend()}'
+    if not near:
+        html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
+    if far:
+        html += f'<p class="hk-caption">No closer than unrelated texts may be ({chance:.2f}):</p>'
+        html += f'<ol class="matches far">{"".join(far)}</ol>'
+    return html
 
 
 def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | None = None) -> str:
@@ -229,7 +232,7 @@ def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | No
         for term in terms
     )
     selected = sum(word["selected"] for word in words)
-    count = f"{selected:,} of {len(record['words']):,} words selected, in {record['windows']:,} windows of the encoder."
+    count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
     listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
     return (
         f'<p class="hk-verdict">{count}</p>{legend()}<div class="document">'

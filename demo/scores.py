@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..attribution import METHODS, SentenceEncoder
+from ..corpora.sentences import split_sentences
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
 from ..search.index import Match, Passage, SearchIndex
@@ -87,10 +88,12 @@ class Demo:
         self._explained = lru_cache(REMEMBERED)(self._explain)
         self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
         self._terms = lru_cache(REMEMBERED_LONG)(self._find_terms)
+        self._read = lru_cache(REMEMBERED_LONG)(self._score_sentences)
+        self._matched = lru_cache(REMEMBERED)(self._search)
 
     def score(self, text: str, selector: str | None = None, limit: int = MAX_CHARACTERS) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        where_else = (
+        where_else = "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates`"
             "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates` or `hardkuma terms`"
         )
         with self.lock:
@@ -116,24 +119,37 @@ class Demo:
         """How many passages there are, one a line or several of a long one, and those nearest to the question."""
         lines = check_lines(passages)
         asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
-        rate = as_fraction(percent)
-        options = {} if rate is None else {"rate": rate}
         with self.lock:
-            index = self._indexed(lines)
-            matches = index.search(self.model, asked, MATCHES, selector=selector or self.selector, **options)
-        return len(index.passages), matches
+            return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
     ) -> tuple[ScoredText, list[Term]]:
-        """A long text with its words' probabilities, and its best terms."""
+        """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
+        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), selector or self.selector
         with self.lock:
-            scored = self.score(text, selector, MAX_CHARACTERS_DOCUMENT)
-            return scored, self._terms(scored.text, as_fraction(percent), selector or self.selector)
+            return self._read(checked, name), self._terms(checked, as_fraction(percent), name)
 
     def _index(self, lines: str) -> SearchIndex:
         pieces = ((row, piece) for row, line in enumerate(lines.split("\n"), start=1) for piece in cut_passage(line))
         return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
+
+    def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
+        index, options = self._indexed(lines), {} if rate is None else {"rate": rate}
+        return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
+
+    def _score_sentences(self, text: str, selector: str) -> ScoredText:
+        """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
+        sentences = split_sentences(text)
+        scored = score_texts(self.model, sentences, selector=selector)
+        words, probabilities, position = [], [], 0
+        for item in scored:
+            start = text.index(item.text, position)
+            words += [(start + first, start + past) for first, past in item.words]
+            probabilities += item.probabilities
+            position = start + len(item.text)
+        of_all = self._score("", selector)
+        return replace(of_all, text=text, words=words, probabilities=probabilities, windows=sum(s.windows for s in scored))
 
     def _find_terms(self, text: str, rate: float | None, selector: str) -> list[Term]:
         return find_terms(self.model, text.split("\n"), TERMS, selector=selector, rate=rate)
