@@ -207,9 +207,10 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
             f'<li class="hk-record"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
             f"<div>{render_side(pair, 'b')}{reason}</div></li>"
         )
-    html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p><ol class="matches">{"".join(near)}</ol>{pair_legend()}'
-    if not near:
-        html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
+    html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
+    if near:
+        html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p>'
+        html += f'<ol class="matches">{"".join(near)}</ol>{pair_legend()}'
     if far:
         html += f'<p class="hk-caption">No closer than unrelated texts may be ({chance:.2f}):</p>'
         html += f'<ol class="matches far">{"".join(far)}</ol>'

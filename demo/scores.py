@@ -91,17 +91,14 @@ class Demo:
         self._read = lru_cache(REMEMBERED_LONG)(self._score_sentences)
         self._matched = lru_cache(REMEMBERED)(self._search)
 
-    def score(self, text: str, selector: str | None = None, limit: int = MAX_CHARACTERS) -> ScoredText:
+    def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        where_else = "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates`"
-            "use the tab Document" if limit < MAX_CHARACTERS_DOCUMENT else "use `hardkuma gates` or `hardkuma terms`"
-        )
         with self.lock:
-            return self._scored(check_text(text, limit, where_else), selector or self.selector)
+            return self._scored(check_text(text, MAX_CHARACTERS, "use the tab Document"), selector or self.selector)
 
-    def score_all(self, text: str, limit: int = MAX_CHARACTERS) -> dict[str, ScoredText]:
+    def score_all(self, text: str) -> dict[str, ScoredText]:
         """By the name of every selector."""
-        return {name: self.score(text, name, limit) for name in self.names}
+        return {name: self.score(text, name) for name in self.names}
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""

@@ -47,8 +47,8 @@ tags:
 
 # HardKuma
 
-Type a text and see which words carry its meaning; see which words make two texts similar; search in your own lines, with the
-words that carry each match; read a long document as a heat map with its terms; compare with attention, norms and
+Type a text and see which words carry its meaning; see which words make two texts similar; search in your own lines, with
+the words that carry each match; read a long document as a heat map with its terms; compare with attention, norms and
 leave-one-out. No text is stored.
 """
 

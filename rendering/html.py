@@ -1,4 +1,4 @@
-"""Gate records as HTML: words shaded by probability, selected spans marked whole; nothing is fetched, every text is escaped.
+"""Gate records as HTML: words shaded by probability, spans marked whole; nothing is fetched, every text is escaped.
 
 A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text.
 A file of any size is written piece by piece: `page_head(title)`, then `render_record(record)` for each, then `page_foot()`.

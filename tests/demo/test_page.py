@@ -15,13 +15,21 @@ import pytest
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel
-from hardkuma.demo.examples import PAIRS, TEXTS
+from hardkuma.demo.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from hardkuma.demo.html import show_record
-from hardkuma.demo.limits import MAX_BODY, MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, as_fraction, check_compared
+from hardkuma.demo.limits import (
+    MAX_BODY,
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    as_fraction,
+    check_compared,
+    check_lines,
+)
 from hardkuma.demo.page import build_app, render_index, start
 from hardkuma.demo.query import Query
 from hardkuma.demo.scores import Demo
 from hardkuma.pairs_hardkuma import explain_pair
+from hardkuma.search import SearchIndex, find_terms
 from hardkuma.words_hardkuma import score_texts
 from tests.browser import chromium, needs_chromium
 
@@ -30,7 +38,7 @@ ATTACK = (
     "${document.title='broken'} {{#each value}}x{{/each}} @children `quoted` <b>bold</b>"
 )
 LONG = "The ferry to Hydra leaves at noon. " * 2880  # 100,800 characters
-TABS = ("One text", "Two texts", "Methods")
+TABS = ("One text", "Two texts", "Search", "Document", "Methods")
 
 
 class Passes:
@@ -169,6 +177,15 @@ def test_an_attack_is_text_everywhere(open_page: Callable) -> None:
     page.get_by_label("First text").fill(ATTACK)
     page.get_by_label("Second text").fill(ATTACK)
     wait_for_text(page, "#pair", ATTACK)
+    page.get_by_role("tab", name="Search").click()
+    page.get_by_label("Passages").fill(f"Rain fell.\n{ATTACK}")
+    page.get_by_label("Question").fill(ATTACK)
+    page.get_by_label("Question").press("Enter")
+    wait_for_text(page, "#search", ATTACK)
+    page.get_by_role("tab", name="Document").click()
+    page.get_by_label("Document", exact=True).locator("visible=true").last.fill(ATTACK)
+    page.get_by_role("button", name="Read", exact=True).click()
+    wait_for_text(page, "#document", ATTACK)
     page.wait_for_timeout(300)
     assert page.title() == "HardKuma"
     assert page.locator(".answer :is(script, img), #numbers :is(script, img), .answer .hk-text b").count() == 0
@@ -231,7 +248,8 @@ def test_two_texts_are_joined_by_lines(open_page: Callable, minilm: HardKumaMode
     # A line starts below the one word and ends above the other.
     ends = page.evaluate(
         """() => { const path = document.querySelector("#pair path"), frame = document.querySelector(".links");
-        const [[a, b]] = JSON.parse(document.querySelector(".linked").dataset.links), top = frame.getBoundingClientRect().top;
+        const [[a, b]] = JSON.parse(document.querySelector(".linked").dataset.links);
+        const top = frame.getBoundingClientRect().top;
         const [x, y] = [...document.querySelectorAll("#pair .hk-text")].map((text) => text.querySelectorAll("mark"));
         const length = path.getTotalLength();
         return [path.getPointAtLength(0).y + top - x[a].getBoundingClientRect().bottom,
@@ -240,6 +258,54 @@ def test_two_texts_are_joined_by_lines(open_page: Callable, minilm: HardKumaMode
     assert all(-1 <= distance < 12 for distance in ends), ends
     page.get_by_label("Second text").fill("")
     page.locator("#pair [role=alert]").wait_for()
+
+
+@needs_chromium
+def test_texts_with_nothing_in_common(open_page: Callable) -> None:
+    page = open_page("pair")
+    page.get_by_role("button", name=" / ".join(PAIRS[3])[:30]).click()
+    wait_for_text(page, "#pair", PAIRS[3][0])
+    assert "These texts have nothing in common" in page.inner_text("#pair")
+    assert page.locator("#pair path").count() == page.locator("#pair .hk-span").count() == 0
+
+
+@needs_chromium
+def test_search_shows_the_nearest_lines_and_their_words(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -> None:
+    page = open_page("search")
+    best = SearchIndex.build(minilm, PASSAGES).search(minilm, QUESTIONS[0], 1)[0]
+    wait_for_text(page, "#search", best.passage.text)
+    match = page.locator("#search li").first
+    assert match.locator(".hk-span").all_inner_texts() == best.words != []
+    assert match.locator(".score").inner_text().split() == [f"{best.similarity:.2f}", "line", "4"]
+    page.get_by_label("Question").fill(QUESTIONS[3])
+    page.keyboard.press("Enter")
+    page.get_by_text("Nothing here answers that").wait_for()
+    (tmp_path / "lines.txt").write_text("The battle ended in 1815.\n\nSoup is served at noon.\n", encoding="utf-8")
+    page.locator("#panel-search [type=file]").set_input_files(tmp_path / "lines.txt")
+    page.wait_for_function("() => document.querySelectorAll('#search li').length === 2")
+    assert page.get_by_label("Passages").input_value() == (tmp_path / "lines.txt").read_text(encoding="utf-8")
+    page.get_by_label("Passages").fill("a line\n" * 2001)
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_text("There are 2,001 lines; at most 2,000 fit here.").wait_for()
+
+
+@needs_chromium
+def test_a_document_is_a_heat_map_with_its_terms(open_page: Callable, minilm: HardKumaModel) -> None:
+    page = open_page("document")
+    wait_for_text(page, "#document", DOCUMENT)
+    terms = find_terms(minilm, DOCUMENT.split("\n"))
+    assert page.locator(".terms button").all_inner_texts() == [term.text for term in terms]
+    page.locator(".terms button").first.click()
+    here = page.locator(".heat .here")
+    assert terms[0].text.lower() in here.inner_text().lower() and page.locator(".heat .found").count() >= 1
+    box = page.locator("#long")
+    box.focus()
+    box.press("Control+a")
+    page.keyboard.insert_text(LONG)
+    assert page.locator("#panel-document .count").inner_text() == f"{len(LONG):,} of at most 200,000 characters"
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.wait_for_function("n => document.querySelector('#document .hk-text')?.textContent.length === n", arg=len(LONG))
+    assert page.text_content("#document .hk-text") == box.input_value() == LONG
 
 
 @needs_chromium
@@ -294,7 +360,8 @@ def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Pass
 
 
 # A mouse is never used in tests of the keyboard, so what has focus is found as a keyboard user finds it.
-FOCUSED = """() => { const e = document.activeElement, s = getComputedStyle(e.matches(".choices input") ? e.nextElementSibling : e);
+FOCUSED = """() => { const e = document.activeElement;
+  const s = getComputedStyle(e.matches(".choices input") ? e.nextElementSibling : e);
   const name = e.innerText || e.ariaLabel || e.value || e.type;
   return [name, e.type ?? e.tagName, s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2]; }"""
 
@@ -473,6 +540,30 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
     finally:
         page.close()
         app.close(verbose=False)
+
+
+def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None:
+    demo, text = Demo(make_model()), "marie curie moved to paris .\n\n  She stayed. Nobody knew why ?"
+    scored, _ = demo.document(text)
+    sentences = ["marie curie moved to paris .", "She stayed.", "Nobody knew why ?"]
+    expected = score_texts(demo.model, sentences)
+    assert [scored.text[start:end] for start, end in scored.words] == re.findall(r"\w+", text) and scored.text == text
+    assert scored.probabilities == [value for item in expected for value in item.probabilities]
+
+
+def test_passages_are_lines_and_long_ones_are_cut(make_model: Callable) -> None:
+    demo = Demo(make_model())
+    number, matches = demo.search("\n marie moved \n" + "It rained all day. " * 40, "marie moved")
+    assert number == 3 and matches[0].passage.text == "marie moved" and matches[0].passage.row == 2
+    assert {match.passage.row for match in matches} == {2, 3}
+    for passages, question, message in (
+        ("", "why", "Paste some lines"),
+        ("a", " ", "Ask a question"),
+        ("a", "b" * 1001, "1,001"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            demo.search(passages, question)
+    assert check_lines("a\n" * 2000) == "a\n" * 2000
 
 
 def test_texts_that_are_compared_have_few_words_and_whole_characters() -> None:
