@@ -25,7 +25,7 @@ ROOMS = {
     "training": {"common", "corpora", "evaluation", "travelling"},
     "exporting": {"common", "corpora", "travelling"},
     "search": {"common", "corpora", "travelling"},
-    "demo": {"attribution", "common", "rendering", "search", "travelling"},
+    "demo": {"attribution", "common", "corpora", "rendering", "search", "travelling"},
     "spacy_component": {"common", "travelling"},
     "train": {"common", "rendering", "training", "travelling"},
     "commands": {
