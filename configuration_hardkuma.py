@@ -22,7 +22,7 @@ SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
 SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal")
-SELECTOR_UNITS = ("token", "word", "name")
+SELECTOR_UNITS = ("token", "word", "name", "kind")
 SHAPE_BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
 CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
@@ -130,7 +130,8 @@ class HardKumaConfig(PreTrainedConfig):
     encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
     selector_unit: str | dict[str, str] = "token"
     """What a gate belongs to, one of `SELECTOR_UNITS`: each "token" has its own, all tokens of a "word" share one, or
-    "name": the same, and where a rate is asked for, words that make up one name are selected together."""
+    "name": the same, and where a rate is asked for, words that make up one name are selected together; "kind": the same as
+    "word", but a sentence may have no word of it, and words of grammar are words like others."""
     selector_hidden_size: int | dict[str, int] = 128
     """Width of the hidden layer, > 0."""
     selector_dropout: float = 0.0

@@ -93,8 +93,8 @@ class ScoredText:
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
         """Which words are selected: the `rate` most probable ones, or those above `threshold`.
 
-        At a rate the earlier of equally probable words comes first. Where gates belong to words (`unit` is not "token"),
-        words of grammar come after all others. Where the selector is after names (`unit` is "name"), a name is selected
+        At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
+        (`unit` is "word" or "name"), words of grammar come after all others. Where the selector is after names (`unit` is "name"), a name is selected
         whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
         the model's own threshold, the most probable one is selected: every sentence has words that carry it.
 
@@ -113,9 +113,9 @@ class ScoredText:
 
     def _decide_rate(self, count: int) -> list[bool]:
         """The best `count` words, in whole names where the selector is after names."""
-        by_word = self.unit != "token"
+        grammar_last = self.unit in ("word", "name")
         ranks = [
-            (not (by_word and is_function_word(self.text[start:end])), value)
+            (not (grammar_last and is_function_word(self.text[start:end])), value)
             for (start, end), value in zip(self.words, self.probabilities, strict=True)
         ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
