@@ -8,19 +8,26 @@ each side without the word (a reader that is fitted along and then forgotten). W
     m(w)                                    how probably the selector of meaning selects w, at the sum R of all K rates
     p(k)   = mean of m(w) p(k|w) / mean of m(w)
 
-the loss is the sum of three terms, of which the first two are means over words, weighed by m:
+the loss is the sum of four terms, of which the first two are means over words, weighed by m:
 
     separate    -(mutual information of selector and word) = KL(p(k) || rate_k / R) + mean entropy of p(.|w)
     align       the symmetric KL of the two views, (KL(p || q) + KL(q || p)) / 2
     unite       the symmetric KL between the gate of meaning and the odds that any gate opens, sum_k exp(l_k)
+    untie       mean over pairs of selectors of max(0, correlation of l_j and l_k over words)^2
 
-The first makes selectors differ and holds the share of each, the second makes them agree on what word and context share, a
-kind and not a topic or a spelling, and the third lets all of them together select what carries the sentence. The encoder is
-frozen and what is read of words is computed once.
+The first makes selectors differ, the second makes the views agree on what word and context share, a kind and not a topic or
+a spelling, the third lets all selectors together select what carries the sentence, and the fourth says that words which two
+selectors leave to a third tell nothing of each other. (A word that is surely of one kind would else be low for all others.)
+
+Rates: a list of target rates gives each selector its own, and p(k) is drawn to it. A single number is the mean over
+selectors: each gets the share of the sum that falls to it, and that becomes its own target rate, in the config. The encoder
+is frozen and what is read of words is computed once.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,16 +38,19 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from ..evaluation.kinds import measure_kinds
 from ..modeling_hardkuma import HardKumaModel
+from ..words_hardkuma import ALL
 from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
 from .sentences import Sentences, read_inputs, read_sentences, read_words
 from .store import StateStore, StoredBatch
 
 NEIGHBOURS = 2  # on each side
-CONTEXT_WIDTH = 256  # of the hidden layer of the reader of contexts
-WORDS = 1024  # of a step
+CONTEXT_WIDTH = 128  # of the hidden layer of the reader of contexts
+WORDS = 512  # of a step
 DROPOUT = 0.1
+NAME_CANDIDATES = 12  # typical words that a name may be made of
 # Inputs that know a word's neighbours: with them a view of the word would be a view of its context too.
 CONTEXTUAL = ("state", "norm", "attention", "anchor")
 
@@ -51,7 +61,7 @@ class Specialisation:
 
     Attributes:
         words: how many there were to divide.
-        terms: the three terms of the loss, by name, over the last tenth of the steps.
+        terms: the terms of the loss, by name, over the last tenth of the steps.
     """
 
     words: int
@@ -59,11 +69,12 @@ class Specialisation:
 
 
 class PartingTerms(NamedTuple):
-    """The three terms of the loss, () each; see above."""
+    """The terms of the loss, () each; see above."""
 
     separate: Tensor
     align: Tensor
     unite: Tensor
+    untie: Tensor
 
 
 def parting_terms(log_odds: Tensor, context: Tensor, meaning: Tensor, rates: Tensor) -> PartingTerms:
@@ -88,7 +99,10 @@ def parting_terms(log_odds: Tensor, context: Tensor, meaning: Tensor, rates: Ten
     align = weights @ ((own.exp() - other.exp()) * (own - other)).sum(-1) / 2
     union = log_odds.logsumexp(-1)
     unite = ((torch.sigmoid(union) - torch.sigmoid(meaning)) * (union - meaning)).mean() / 2
-    return PartingTerms(separate, align, unite)
+    ties = torch.corrcoef(log_odds.T)
+    pairs = torch.triu_indices(len(ties), len(ties), offset=1, device=ties.device)
+    untie = ties[pairs[0], pairs[1]].clamp_min(0.0).square().mean()
+    return PartingTerms(separate, align, unite, untie)
 
 
 def specialise(
@@ -143,9 +157,24 @@ def specialise(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             history.append(PartingTerms(*(term.detach() for term in terms)))
+    _keep_rates(model, selectors, x, float(rates.sum()))
     last = history[-max(1, len(history) // 10) :]
     means = torch.stack([torch.stack(terms) for terms in last]).mean(0).tolist()
     return Specialisation(len(x), dict(zip(PartingTerms._fields, means, strict=True)))
+
+
+@torch.inference_mode()
+def _keep_rates(model: HardKumaModel, selectors: Sequence[int], x: Tensor, total: float) -> None:
+    """Where selectors were given one target rate, that of each becomes the share of their sum that falls to it."""
+    config = model.config
+    if len({config.of_selector("target_rate", number) for number in selectors}) > 1:
+        return
+    sample = x[:: max(1, len(x) // 20000)].float().to(model.device)
+    means = [float(torch.sigmoid(model.gate_head.log_odds(number, sample)).mean()) for number in selectors]
+    rates = {name: config.of_selector("target_rate", number) for number, name in enumerate(config.names)}
+    for number, mean in zip(selectors, means, strict=True):
+        rates[config.names[number]] = round(total * mean / sum(means), 4)
+    config.target_rate = rates
 
 
 def _check(model: HardKumaModel, selectors: Sequence[int]) -> None:
@@ -200,3 +229,35 @@ class _Neighbours:
             inside = (self.sentence[other] == self.sentence[words]) & (other == words + offset)
             parts.append(self.x[other].float() * inside[:, None])
         return torch.cat(parts, dim=-1)
+
+
+def name_kinds(model: HardKumaModel, texts: Sequence[str], names: Sequence[str] | None = None) -> None:
+    """Call the selectors that part by these names, in their order, or by their two most typical words."""
+    config = model.config
+    if names is None:
+        names = typical_names(measure_kinds(model, texts).typical(NAME_CANDIDATES), taken=config.names)
+    new = dict(zip(config.kinds, names, strict=True))
+    config.rename_selectors([new.get(number, name) for number, name in enumerate(config.names)])
+
+
+def typical_names(typical: Sequence[Sequence[str]], taken: Sequence[str] = ()) -> list[str]:
+    """A name for each list of words, all different: the first two words, and further ones where two lists share these.
+
+    >>> typical_names([["go", "don't", "be"], [",", "the"], ["go", "dont", "was"]])
+    ['go-dont', 'comma-the', 'go-dont-was']
+    """
+    names: list[str] = []
+    for number, words in enumerate(typical):
+        parts = [part for part in map(_as_name, words) if part] or [f"kind-{number + 1}"]
+        size = 2
+        while "-".join(parts[:size]) in {*names, *taken, ALL} and size < len(parts):
+            size += 1
+        name = "-".join(parts[:size])
+        names.append(name if name not in names else f"{name}-{number + 1}")
+    return names
+
+
+def _as_name(word: str) -> str:
+    """A word as part of a name: letters and digits; a sign goes by its name in Unicode."""
+    letters = re.sub(r"[\W_]", "", word)
+    return letters or unicodedata.name(word[:1], "").lower().replace(" ", "-")
