@@ -25,7 +25,25 @@ from .faithfulness import faithfulness
 
 CONTENT_TAGS = ("NOUN", "PROPN", "VERB", "ADJ", "ADV")
 PARTS_OF_SPEECH = frozenset(
-    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+    [
+        "ADJ",
+        "ADP",
+        "ADV",
+        "AUX",
+        "CCONJ",
+        "DET",
+        "INTJ",
+        "NOUN",
+        "NUM",
+        "PART",
+        "PRON",
+        "PROPN",
+        "PUNCT",
+        "SCONJ",
+        "SYM",
+        "VERB",
+        "X",
+    ]
 )  # of Universal Dependencies
 
 

@@ -20,7 +20,6 @@ from .form import FormTraining
 from .recipe import Recipe
 from .removal import Removal
 
-
 KINDS_PICTURE = "kinds.png"
 
 
