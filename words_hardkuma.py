@@ -365,8 +365,9 @@ def score_selectors(
     """What `score_texts` gives for each of the model's selectors, by its name; the encoder runs once for all of them.
 
     >>> from hardkuma import load_released
-    >>> scores = score_selectors(load_released()[0], ["Marie Curie moved to Paris."])
-    >>> list(scores), scores["entities"] == score_texts(load_released()[0], ["Marie Curie moved to Paris."], selector="entities")
+    >>> model, texts = load_released()[0], ["Marie Curie moved to Paris."]
+    >>> scores = score_selectors(model, texts)
+    >>> list(scores), scores["entities"] == score_texts(model, texts, selector="entities")
     (['meaning', 'entities'], True)
     """
     names = model.config.names

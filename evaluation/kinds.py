@@ -1,5 +1,5 @@
-"""Selectors that part, measured: rates, typical words and rank correlation without labels; against gold parts of speech, where
-there are any, the share of each, and how much the most probable selector of a word tells of its part of speech."""
+"""Selectors that part, measured: rates, typical words and rank correlation without labels; against gold parts of speech,
+where there are any, the share of each, and how much the most probable selector of a word tells of its part of speech."""
 
 from __future__ import annotations
 
@@ -24,27 +24,10 @@ from .data import texts_of
 from .faithfulness import faithfulness
 
 CONTENT_TAGS = ("NOUN", "PROPN", "VERB", "ADJ", "ADV")
-PARTS_OF_SPEECH = frozenset(
-    [
-        "ADJ",
-        "ADP",
-        "ADV",
-        "AUX",
-        "CCONJ",
-        "DET",
-        "INTJ",
-        "NOUN",
-        "NUM",
-        "PART",
-        "PRON",
-        "PROPN",
-        "PUNCT",
-        "SCONJ",
-        "SYM",
-        "VERB",
-        "X",
-    ]
-)  # of Universal Dependencies
+PARTS_OF_SPEECH = frozenset(  # of Universal Dependencies
+    ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM")
+    + ("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X")
+)
 
 
 @dataclass(frozen=True)
@@ -153,9 +136,7 @@ def measure_kinds(model: HardKumaModel, source: Sequence[str] | Sequence[Labelle
     config = model.config
     names = [config.names[number] for number in config.kinds]
     if not names:
-        raise ValueError(
-            f"none of the selectors {config.names} is one of kinds: selector_unit is {config.selector_unit!r}."
-        )
+        raise ValueError(f"none of the selectors {config.names} is of a kind: selector_unit is {config.selector_unit!r}.")
     scored = score_selectors(model, texts, words=spans, batch_size=64)
     words = [item.text[start:end] for item in scored[names[0]] for start, end in item.words]
     probabilities = np.array([[p for item in scored[name] for p in item.probabilities] for name in names])
@@ -177,7 +158,7 @@ def normalised_mutual_information(first: Sequence[object], second: Sequence[obje
     """
     if len(first) != len(second) or not len(first):
         raise ValueError(f"{len(first)} values against {len(second)}; as many of both are needed, and at least one.")
-    rows, columns = (np.unique(np.array(values), return_inverse=True)[1] for values in (first, second))
+    rows, columns = (np.unique(np.array(list(values)), return_inverse=True)[1] for values in (first, second))
     joint = np.zeros((rows.max() + 1, columns.max() + 1))
     np.add.at(joint, (rows, columns), 1 / len(rows))
     entropies = [_entropy(joint.sum(1)), _entropy(joint.sum(0))]

@@ -93,7 +93,7 @@ class Recipe:
     kinds: int = setting(8, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
     kinds_steps: int = setting(800, "steps of their fit", at_least=1)
     kinds_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
-    selector_names: list[str] | None = setting(None, "what they are called; by default after their most typical words")
+    selector_names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009
     # The rest
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009

@@ -143,7 +143,7 @@ def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> 
     if story.kinds is not None:
         yield (
             f"Gates of {', '.join(f'`{name}`' for name in story.kinds.names)}: they divide the words among themselves by "
-            "kind. Each sees a word as itself and as a gap between its neighbours; the two views are aligned, the selectors "
+            "kind. Each sees a word as itself and as a gap between its neighbours; the views are aligned, the selectors "
             f"separated, and together they select what `{names[model.config.find_selector()]}` does. No label takes part: "
             "their names are their most typical words, unless somebody gave others."
         )
