@@ -24,10 +24,9 @@ from .data import texts_of
 from .faithfulness import faithfulness
 
 CONTENT_TAGS = ("NOUN", "PROPN", "VERB", "ADJ", "ADV")
-PARTS_OF_SPEECH = frozenset(  # of Universal Dependencies
-    ("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM")
-    + ("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X")
-)
+# Of Universal Dependencies.
+PARTS_OF_SPEECH = frozenset((*CONTENT_TAGS, "ADP", "AUX", "CCONJ", "DET", "INTJ", "NUM", "PART", "PRON", "PUNCT", "SCONJ"))
+PARTS_OF_SPEECH |= {"SYM", "X"}
 
 
 @dataclass(frozen=True)

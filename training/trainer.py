@@ -308,7 +308,7 @@ class Trainer:
             self.base.tokenizer = tokenizer
 
     def finish_gates(self) -> FormTraining | None:
-        """Selectors that part and the gates of entities, where there are any; rates, where they are held; the surface view."""
+        """Selectors that part and gates of entities, where there are any; rates, where they are held; the surface view."""
         recipe, config, form = self.recipe, self.base.config, None
         if config.kinds:
             self.specialisation = specialise(self.base, self.store, self.rows, recipe, selectors=config.kinds)
