@@ -205,6 +205,15 @@ class ScoredText:
         return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
 
 
+def check_selector(config: HardKumaConfig, selector: str | None) -> None:
+    """ValueError, with the names that there are, for a selector that a record cannot be asked for.
+
+    >>> check_selector(HardKumaConfig(), "all")
+    """
+    if selector != ALL:
+        config.find_selector(selector)
+
+
 def check_selection(rate: float | None, threshold: float | None) -> None:
     """Rate and threshold are fractions, and at most one of them is given.
 

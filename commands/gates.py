@@ -35,6 +35,7 @@ examples:
   hardkuma gates --rate 0.2 --numbers "..."                 a fifth of the words; every probability
   cat some.txt | hardkuma gates --format jsonl | jq .spans  one JSON record a line, with character offsets
   hardkuma gates --file big.jsonl.gz --field body --output gates.parquet
+  hardkuma gates --selector all --format jsonl "..."        one record with the gates of every selector
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
                                                             go on after an interruption; the file will be the same
@@ -43,7 +44,9 @@ examples:
 
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
-is selected, "reason" says why. Every row of a file gives one record, in order, empty ones too. Files are never loaded
+is selected, "reason" says why. With --selector all a record has the gates of every selector: a word has
+"probabilities" {NAME: number} and "selected" [NAME, ...], a span has its "selector", and "rates" are by name.
+Every row of a file gives one record, in order, empty ones too. Files are never loaded
 whole. Finished parts wait in OUTPUT.parts until all are done.
 """
 
@@ -65,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
-    add_selector_argument(selection)
+    add_selector_argument(selection, several=True)
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
@@ -208,8 +211,11 @@ class Tally:
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
-    names = model.config.names
-    for note in tally.notes(names[model.config.find_selector(arguments.selector)], names):
+    from ..words_hardkuma import ALL
+
+    names, asked = model.config.names, arguments.selector
+    selector = ALL if asked == ALL else names[model.config.find_selector(asked)]
+    for note in tally.notes(selector, [] if asked == ALL else names):
         print(f"hardkuma gates: {note}", file=sys.stderr)
 
 
@@ -218,6 +224,7 @@ def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> 
 
 def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import check_selector
 
     if count_processes() > 1:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
@@ -228,7 +235,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     is_typed = not arguments.file and not arguments.texts and sys.stdin.isatty()
     texts = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
-    model.config.find_selector(arguments.selector)
+    check_selector(model.config, arguments.selector)
     tally = Tally()
     out.write(writer.head.decode())
     for chunk in chunks(texts, 1 if is_typed else STREAM_TEXTS, CHUNK_CHARACTERS):
@@ -245,14 +252,16 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
 
 def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import ALL, check_selector
 
     group = join_process_group(arguments.device)
     if group.size > 1 and not arguments.file:
         raise ValueError("several processes need --file: each of them reads it.")
-    writer, parts = make_format(format, numbers=arguments.numbers), Parts(arguments.output)
+    writer = make_format(format, numbers=arguments.numbers, joined=arguments.selector == ALL)
+    parts = Parts(arguments.output)
     texts = _read_input(arguments)
     model = load_model(arguments.model, group.device)
-    model.config.find_selector(arguments.selector)
+    check_selector(model.config, arguments.selector)
     if group.rank == 0:
         parts.begin(_settings(arguments, format, model), arguments.resume)
     group.wait()

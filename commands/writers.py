@@ -46,7 +46,7 @@ class SequentialFormat:
     def __init__(self, format: str, numbers: bool = False, colour: bool = False):
         self.head = page_head("HardKuma gates").encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
-        self._render = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
+        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}[format]
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
         self.numbers, self.colour = numbers, colour
 
@@ -64,7 +64,18 @@ class SequentialFormat:
     def _json(self, record: Record) -> str:
         return self._dumps(record)
 
+    def _html(self, record: Record) -> str:
+        if "rates" not in record:
+            return render_record(record)
+        from ..words_hardkuma import split_record
+
+        return "\n".join(f"<h3>{name}</h3>\n{render_record(part)}" for name, part in split_record(record).items())
+
     def _text(self, record: Record) -> str:
+        if "rates" in record:  # of several selectors, one line each
+            from ..words_hardkuma import split_record
+
+            return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
         line = paint(record, self.colour)
         if self.numbers:
             numbers = "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
@@ -73,20 +84,25 @@ class SequentialFormat:
 
 
 class ParquetFormat:
-    """One row group a part; columns are the fields of a record."""
+    """One row group a part; columns are the fields of a record, or of one that has the gates of several selectors."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined: bool = False) -> None:
         self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         arrow = self._arrow
         span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
+        numbers = arrow.map_(arrow.string(), arrow.float64())
         word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
         span = arrow.struct([("text", arrow.string()), *span_fields])
+        if joined:
+            chosen = [("probabilities", numbers), ("selected", arrow.list_(arrow.string()))]
+            word = arrow.struct([("word", arrow.string()), *span_fields[:2], *chosen])
+            span = arrow.struct([("text", arrow.string()), *span_fields, ("selector", arrow.string())])
         self.schema = arrow.schema(
             [
                 ("text", arrow.string()),
                 ("words", arrow.list_(word)),
                 ("spans", arrow.list_(span)),
-                ("rate", arrow.float64()),
+                ("rates", numbers) if joined else ("rate", arrow.float64()),
                 ("windows", arrow.int32()),
                 ("reason", arrow.string()),
             ]
@@ -95,7 +111,7 @@ class ParquetFormat:
     def part(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
-        table = self._arrow.Table.from_pylist(list(records), schema=self.schema)
+        table = self._arrow.Table.from_pylist([_with_pairs(record) for record in records], schema=self.schema)
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
 
@@ -105,6 +121,14 @@ class ParquetFormat:
             for part in parts:
                 table = self._parquet.read_table(part)
                 writer.write_table(table, row_group_size=max(len(table), 1))
+
+
+def _with_pairs(record: Record) -> Record:
+    """The record as Arrow takes it: names with their numbers as pairs."""
+    if "rates" not in record:
+        return record
+    words = [{**word, "probabilities": list(word["probabilities"].items())} for word in record["words"]]
+    return {**record, "words": words, "rates": list(record["rates"].items())}
 
 
 def choose_output_format(format: str | None, output: Path | None) -> str:
@@ -124,10 +148,10 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
     return _FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def make_format(name: str, numbers: bool = False, colour: bool = False) -> RecordFormat:
-    """The writer of a format.
+def make_format(name: str, numbers: bool = False, colour: bool = False, joined: bool = False) -> RecordFormat:
+    """The writer of a format; `joined` where records have the gates of several selectors.
 
     >>> make_format("jsonl").part([{"text": "Hi", "words": []}])
     b'{"text":"Hi","words":[]}\\n'
     """
-    return ParquetFormat() if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
+    return ParquetFormat(joined) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
