@@ -1,4 +1,4 @@
-"""Selectors that part: train recipes/specialise.yaml with several seeds, then measure what docs/experiments.md says of them.
+"""Selectors that part: train recipes/specialise.yaml with several seeds, then measure what docs/experiments.md says.
 
     python benchmarks/kinds.py --data FOLDER --seeds 0 1 2
 
