@@ -125,7 +125,7 @@ def attention_rows(tokens: Tokens) -> None:
     }
     for name, x in inputs.items():
         print(f"| worth from {name}: R^2 | {cell([explained(x, tokens.worth, sentence, seed) for seed in SEEDS])} |")
-    news = []
+    news, alone = [], float(np.mean([explained(tokens.norm, tokens.worth, sentence, seed) for seed in SEEDS]))
     for layer in range(layers):
         for head in range(tokens.received.shape[2]):
             pair = np.stack([tokens.received[:, layer, head], tokens.given[:, layer, head]], axis=1)
