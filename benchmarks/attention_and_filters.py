@@ -130,10 +130,8 @@ def attention_rows(tokens: Tokens) -> None:
         for head in range(tokens.received.shape[2]):
             pair = np.stack([tokens.received[:, layer, head], tokens.given[:, layer, head]], axis=1)
             x = np.concatenate([tokens.norm, pair], axis=1)
-            gain = [
-                explained(x, tokens.worth, sentence, s) - explained(tokens.norm, tokens.worth, sentence, s) for s in SEEDS
-            ]
-            news.append((float(np.mean(gain)), layer + 1, head))
+            both = float(np.mean([explained(x, tokens.worth, sentence, seed) for seed in SEEDS]))
+            news.append((both - alone, layer + 1, head))
     best = ", ".join(f"layer {layer} head {head} {gain:+.3f}" for gain, layer, head in sorted(news, reverse=True)[:4])
     print(f"| heads that add most to the norm: R^2 | {best} |", flush=True)
 

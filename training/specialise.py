@@ -6,9 +6,10 @@ each side without the word (a reader that is fitted along and then forgotten). W
 
     p(k|w) = exp(l_k) / sum_j exp(l_j)      that gate k opens, given that exactly one opens; q(k|w) the same from c
     m(w)                                    how probably the selector of meaning selects w, at the sum R of all K rates
-    p(k)   = mean of m(w) p(k|w) / mean of m(w)
+    p(k)   = mean of m(w)^2 p(k|w) / mean of m(w)^2
 
-the loss is the sum of four terms, of which the first two are means over words, weighed by m:
+the loss is the sum of four terms, of which the first two are means over words, weighed by m^2 (with m, adjectives and verbs
+were one kind: docs/experiments.md):
 
     separate    -(mutual information of selector and word) = KL(p(k) || rate_k / R) + mean entropy of p(.|w)
     align       the symmetric KL of the two views, (KL(p || q) + KL(q || p)) / 2
@@ -50,6 +51,7 @@ NEIGHBOURS = 2  # on each side
 CONTEXT_WIDTH = 128  # of the hidden layer of the reader of contexts
 WORDS = 512  # of a step
 DROPOUT = 0.1
+FOCUS = 2  # power of m(w) by which words are weighed: content words are to be divided first
 NAME_CANDIDATES = 12  # typical words that a name may be made of
 # Inputs that know a word's neighbours: with them a view of the word would be a view of its context too.
 CONTEXTUAL = ("state", "norm", "attention", "anchor")
@@ -90,7 +92,7 @@ def parting_terms(log_odds: Tensor, context: Tensor, meaning: Tensor, rates: Ten
     >>> [round(float(parting_terms(odds, odds, none, half).separate), 2) for odds in (apart, alike)]
     [0.0, 0.69]
     """
-    weights = torch.sigmoid(meaning)
+    weights = torch.sigmoid(meaning) ** FOCUS
     weights = weights / weights.sum()
     own, other = log_odds.log_softmax(-1), context.log_softmax(-1)
     share = weights @ own.exp()

@@ -16,14 +16,14 @@ from hardkuma.evaluation.kinds import Kinds
 from hardkuma.training import specialise as module
 from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.sentences import Sentences, WordInputs
-from hardkuma.training.specialise import name_kinds, parting_terms, specialise, typical_names
+from hardkuma.training.specialise import FOCUS, name_kinds, parting_terms, specialise, typical_names
 
 KINDS, TYPES, SIZE = 4, 12, 16
 
 
 def naive_terms(log_odds: torch.Tensor, context: torch.Tensor, meaning: torch.Tensor, rates: torch.Tensor) -> list[float]:
     number, kinds = log_odds.shape
-    weights = [1 / (1 + math.exp(-value)) for value in meaning.tolist()]
+    weights = [(1 / (1 + math.exp(-value))) ** FOCUS for value in meaning.tolist()]
     weights = [weight / sum(weights) for weight in weights]
 
     def shares(row: list[float]) -> list[float]:
