@@ -83,7 +83,7 @@ def _explain(key: Setting) -> str:
 def parse_arguments(words: Sequence[str], prog: str = "train.py", manual: str = "") -> Arguments | str:
     """The arguments, or the help text where it was asked for; ValueError for what makes no sense.
 
-    >>> parse_arguments(["dual", "--epochs", "3", "--model.view=input", "--data", "[a.txt, b.txt]"]).overrides
+    >>> parse_arguments(["specialise", "--epochs", "3", "--model.view=input", "--data", "[a.txt, b.txt]"]).overrides
     {'data': ['a.txt', 'b.txt'], 'epochs': 3, 'model.view': 'input'}
     """
     parser = build_parser(prog, manual)

@@ -23,6 +23,8 @@ OBJECTIVES = ("contrastive", "removal")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
 CACHES = ("auto", "never")
+# The selector of a recipe that stands for several, which part.
+KIND = "kind"
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
 
@@ -89,6 +91,11 @@ class Recipe:
     # How "entities" is trained, where the model has a selector of that name; see training/form.py
     entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
     entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
+    # How selectors that part are trained, where the model has one that is called `kind`; see training/specialise.py
+    kinds: int = setting(8, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
+    kinds_steps: int = setting(800, "steps of their fit", at_least=1)
+    kinds_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
+    selector_names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009
     # The rest
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009
@@ -113,7 +120,34 @@ class Recipe:
         """
         from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
 
-        HardKumaConfig(**self.model)
+        HardKumaConfig(**self.model_settings())
+
+    def model_settings(self) -> dict[str, Any]:
+        """`model`, with as many selectors as there are kinds where it has one that is called `kind`. A list of target
+        rates gives each kind its own.
+
+        >>> model = {"selector_names": ["meaning", "kind"], "target_rate": {"meaning": 0.3, "kind": [0.1, 0.2]}}
+        >>> Recipe(model=model, kinds=2).model_settings()["target_rate"]
+        {'meaning': 0.3, 'kind_1': 0.1, 'kind_2': 0.2}
+        """
+        names = self.model.get("selector_names") or []
+        if KIND not in names:
+            if self.selector_names is not None:
+                raise ValueError(f"selector_names names what {KIND!r} stands for, but model.selector_names is {names}.")
+            return dict(self.model)
+        kinds = [f"{KIND}_{number}" for number in range(1, self.kinds + 1)]
+        if self.selector_names is not None and len(self.selector_names) != self.kinds:
+            raise ValueError(f"selector_names has {len(self.selector_names)} names for kinds={self.kinds}.")
+        settings = {}
+        for key, value in self.model.items():
+            if isinstance(value, dict) and KIND in value:
+                given = value[KIND]
+                each = given if key == "target_rate" and isinstance(given, list) else [given] * self.kinds
+                if len(each) != self.kinds:
+                    raise ValueError(f"target_rate has {len(each)} values for kinds={self.kinds}: {each}.")
+                value = {name: item for name, item in value.items() if name != KIND} | dict(zip(kinds, each, strict=True))
+            settings[key] = value
+        return {**settings, "selector_names": [name for name in names if name != KIND] + kinds}
 
     def to_yaml(self) -> str:
         """The whole recipe, every default filled in."""
@@ -135,10 +169,11 @@ def recipe_keys() -> tuple[Setting, ...]:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of one that comes along, as `dual`, `dual.yaml` or `recipes/dual.yaml`.
+    """The file of a recipe: a path, or the name of one that comes along, as `default`, `default.yaml` or
+    `recipes/default.yaml`.
 
-    >>> find_recipe("dual").name, find_recipe("recipes/dual.yaml").name
-    ('dual.yaml', 'dual.yaml')
+    >>> find_recipe("default").name, find_recipe("recipes/default.yaml").name
+    ('default.yaml', 'default.yaml')
     """
     path = Path(name)
     if path.is_file():
