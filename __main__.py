@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from .commands import adapt, benchmark, demo, export, gates, pair, train
+from .commands import adapt, benchmark, demo, evaluate_encoder, export, gates, pair, train
 
 
 class Command(Protocol):
@@ -36,7 +36,13 @@ class DelegatedCommand(Protocol):
         """Do it, and return the exit status."""
 
 
-COMMANDS: Mapping[str, Command] = {"gates": gates, "pair": pair, "adapt": adapt, "export": export}
+COMMANDS: Mapping[str, Command] = {
+    "gates": gates,
+    "pair": pair,
+    "adapt": adapt,
+    "export": export,
+    "evaluate-encoder": evaluate_encoder,
+}
 # They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
 DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {"demo": demo, "train": train, "benchmark": benchmark}
 
