@@ -21,6 +21,7 @@ ROOMS = {
     "rendering": set(),
     "corpora": {"common", "travelling"},
     "attribution": {"common", "corpora", "travelling"},
+    "augmentation": {"attribution", "common", "travelling"},
     "evaluation": {"attribution", "common", "corpora", "hardkuma", "rendering", "travelling"},
     "training": {"common", "corpora", "evaluation", "travelling"},
     "exporting": {"common", "corpora", "travelling"},
