@@ -38,16 +38,18 @@ class LabelledTexts:
 
 
 def read_labelled_texts(path: Path) -> LabelledTexts:
-    """A file of label, sentence[, sentence]; lines without a label are skipped and counted.
+    """A file of label, sentence[, sentence]; labels are whole numbers, and lines without one are skipped and counted.
+
+    Such lines exist: sentences of the published MR and SUBJ hold line breaks, and their second halves have no label.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "cr.tsv"
-    >>> _ = path.write_text("1\\tgood\\n0\\tbad\\n\\tso so\\n")
+    >>> _ = path.write_text("1\\tgood\\n0\\tbad\\n\\tso so\\nand\\tso on\\n")
     >>> read_labelled_texts(path)
-    LabelledTexts(labels=['1', '0'], texts=(['good', 'bad'],), skipped=1)
+    LabelledTexts(labels=['1', '0'], texts=(['good', 'bad'],), skipped=2)
     """
     rows = read_rows(path, 2)
-    labelled = [row for _, row in rows if row[0].strip()]
+    labelled = [row for _, row in rows if row[0].strip().isdecimal()]
     if not labelled:
         raise ValueError(f"{path} holds no labelled line.")
     columns = min(len(row) for row in labelled)
