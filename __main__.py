@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from .commands import adapt, benchmark, demo, evaluate_encoder, export, gates, pair, train
+from .commands import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, train
 
 
 class Command(Protocol):
@@ -44,7 +44,12 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate-encoder": evaluate_encoder,
 }
 # They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
-DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {"demo": demo, "train": train, "benchmark": benchmark}
+DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {
+    "demo": demo,
+    "train": train,
+    "encoder": encoder,
+    "benchmark": benchmark,
+}
 
 DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on sentence encoders, without labels."
 EXAMPLES = """\

@@ -83,7 +83,9 @@ def test_pairs_are_difference_and_product() -> None:
 
 
 def test_labelled_files(tmp_path: Path) -> None:
-    assert read_labelled_texts(write(tmp_path, "a.tsv", "1\tx\ty\n\tz\tw\nthe\tv\n")) == LabelledTexts(["1"], (["x"], ["y"]), 2)
+    assert read_labelled_texts(write(tmp_path, "a.tsv", "1\tx\ty\n\tz\tw\nthe\tv\n")) == LabelledTexts(
+        ["1"], (["x"], ["y"]), 2
+    )
     with pytest.raises(ValueError, match="no labelled line"):
         read_labelled_texts(write(tmp_path, "b.tsv", "\tx\n"))
 
