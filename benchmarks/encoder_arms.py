@@ -4,9 +4,9 @@
     python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms --seeds 0 --arms "dropout only" cropping
     python benchmarks/encoder_arms.py --output runs/encoder_arms --table --plot docs/encoder-arms.svg
 
-FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives the same weights of the reset layers,
-the same batches and, as far as views allow, the same dropout to every arm. All arms of a seed run before the next seed. It can
-be stopped at any moment; the same command goes on, within a run too. Nothing is chosen by STS: the last step is measured.
+FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
+reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment; the same
+command goes on, within a run too. Nothing is chosen by STS: the last step is measured.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The sentence encoder itself, trained by contrast with sentence-transformers: recipe, batches of views, objectives, a run."""
+"""The sentence encoder itself, trained by contrast: recipe, batches of views, objectives, and a run of them all."""
