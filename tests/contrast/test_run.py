@@ -100,7 +100,7 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     """With a learned temperature, which lives beside the encoder."""
     options = {"learn_temperature": "true", "view": "{random_deletion: {t: 4}}", "checkpoint_every": 4, "max_steps": 40}
     assert main(words(output=tmp_path / "whole", **options)) == 0
-    fork = forks.start(COMMAND, words(output=tmp_path / "cut", **options))
+    fork = forks.start(COMMAND, *words(output=tmp_path / "cut", **options))
     checkpoints, started = tmp_path / "cut" / "checkpoints", time.time()
     while last_checkpoint(checkpoints) is None:
         assert fork.poll(0.01) is None and time.time() - started < 300, fork.stderr
