@@ -9,9 +9,11 @@ SUMMARY = "train a sentence encoder by contrast, on unlabelled text"
 
 def main(words: Sequence[str]) -> int:
     """Run it."""
-    from ..common.packages import require
+    from ..common.packages import available, require
 
-    require("sentence_transformers", "sentence-transformers,train,corpora")
+    for package in ("yaml", "datasets", "sentence_transformers"):
+        if not available(package):
+            require(package, "contrast")
     from ..contrast.main import main as run
 
     return run(words)

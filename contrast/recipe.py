@@ -57,7 +57,7 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     batch_size: int = setting(64, "sentences of a batch and process", at_least=2, reason="the loss compares sentences")
     # How long and how fast
     epochs: int = setting(1, "passes over the text", at_least=1)
-    max_steps: int | None = setting(None, "exactly so many steps, whatever epochs says", at_least=1)
+    max_steps: int | None = setting(None, "exactly so many steps, whatever epochs says; 0 only resets layers", at_least=0)
     learning_rate: float = setting(3e-5, "at its highest, after warm-up", above=0)
     weight_decay: float = setting(0.0, "of AdamW", at_least=0)
     warmup: float = setting(0.0, "fraction of all steps in which the learning rate rises", at_least=0, below=1)

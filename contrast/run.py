@@ -147,6 +147,8 @@ class EncoderRun:
         """Train to the end or to Ctrl-C; False in the last case."""
         if self.checkpoint is not None:
             self.objective.load_state_dict(load_file(self.checkpoint / OBJECTIVE), strict=False)
+        if self.total == 0:
+            return True
         with self.interrupt:
             self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
         done = self.trainer.state.global_step >= self.total
@@ -213,7 +215,7 @@ def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
     (20, 8, 8)
     """
     random, size = np.random.default_rng(recipe.seed), recipe.batch_size
-    steps = recipe.max_steps or recipe.epochs * (len(rows) // size)
+    steps = recipe.epochs * (len(rows) // size) if recipe.max_steps is None else recipe.max_steps
     order: list[int] = []
     while len(order) < steps * size:
         order += random.permutation(rows)[: len(rows) // size * size].tolist()

@@ -62,6 +62,13 @@ def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: 
     assert not list((tmp_path / "run").glob("**/*.bin")) and not list((tmp_path / "run").glob("**/*.pt"))
 
 
+def test_no_steps_leave_the_reset_encoder(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
+    assert main(words(reset_layers=1, max_steps=0, seed=3)) == 0
+    before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved and all("layer.1." in name for name in moved)
+
+
 def test_reset_is_the_seed_s() -> None:
     one, two, three = (build_model("bert").encoder for _ in range(3))
     for encoder, seed in ((one, 1), (two, 1), (three, 2)):
