@@ -97,10 +97,8 @@ class Trainer:
         if resume:
             if not checkpoints(self.output / "checkpoints"):
                 self.log(f"no checkpoint in {self.output}: starting from the beginning.")
-            elif saved.read_text(encoding="utf-8") != self.recipe.to_yaml():
-                raise ValueError(
-                    f"{saved} differs from this recipe: resume with the same settings, or use another --output."
-                )
+            else:
+                self.recipe.check_same(saved)
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             if not resume:
@@ -339,7 +337,7 @@ class Trainer:
         story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots, kinds)
         card = card_sections(self.base, self.recipe, story, qualities, self._measure_entities())
         self.base.save_pretrained(folder, card=card)
-        write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
+        write_record(folder, self.recipe, self.recipe.seed, time.time() - self.started, self.accelerator.num_processes)
         for name in ("log.jsonl", *plots):
             write_atomically(folder / name, (self.output / name).read_bytes())
 
