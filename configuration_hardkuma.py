@@ -6,7 +6,7 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from typing import Any
 
@@ -293,22 +293,6 @@ class HardKumaConfig(PreTrainedConfig):
         [1]
         """
         return [k for k in range(self.num_selectors) if self.of_selector("selector_unit", k) == "kind"]
-
-    def rename_selectors(self, names: Sequence[str]) -> None:
-        """Give all selectors other names, in their order; settings follow them.
-
-        >>> config = HardKumaConfig(selector_names=["meaning", "kind_1"], target_rate={"meaning": 0.3, "kind_1": 0.1})
-        >>> config.rename_selectors(["meaning", "verbs"])
-        >>> config.target_rate
-        {'meaning': 0.3, 'verbs': 0.1}
-        """
-        new = dict(zip(self.names, names, strict=True))
-        for setting in PER_SELECTOR:
-            value = getattr(self, setting)
-            if isinstance(value, dict):
-                setattr(self, setting, {new[name]: item for name, item in value.items()})
-        self.selector_names = list(names)
-        self.selector_names = _named(self)
 
     def find_selector(self, name: str | None = None, default: str = MEANING) -> int:
         """The number of a selector: what `selector=` means everywhere. Without a name it is the one that the caller

@@ -42,6 +42,7 @@ TRAVELLING_FILES = (
     "folder_hardkuma.py",
     "pretrained_hardkuma.py",
     "windows_hardkuma.py",
+    "records_hardkuma.py",
     "words_hardkuma.py",
     "anchors_hardkuma.py",
     "pairs_hardkuma.py",

@@ -32,9 +32,10 @@ from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
 from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool_reencoded, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
+from .records_hardkuma import Record
 from .selectors_hardkuma import mean_over_words
 from .surface_hardkuma import SurfaceStatistics, capitals_against_lower
-from .words_hardkuma import Record, gate_records
+from .words_hardkuma import gate_records
 
 logger = logging.get_logger(__name__)
 

@@ -24,7 +24,8 @@ from spacy.util import minibatch
 
 from .common.models import load_released
 from .modeling_hardkuma import HardKumaModel
-from .words_hardkuma import Record, check_count, check_selection, check_selector, gate_records, split_record
+from .records_hardkuma import Record, split_record
+from .words_hardkuma import check_count, check_selection, check_selector, gate_records
 
 SPANS_KEY = "hardkuma"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
 from .gates_hardkuma import count_at_rate
+from .records_hardkuma import ALL, Record, join_records
 from .selectors_hardkuma import GateHead
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
 from .windows_hardkuma import AGGREGATES, Windows, WordTokens
@@ -30,10 +31,6 @@ _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-Record = dict[str, Any]
-
-ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
 
 
 class GateModel(Protocol):
@@ -278,59 +275,6 @@ def gate_records(
         return [join_records(dict(zip(parts, row, strict=True))) for row in zip(*parts.values(), strict=True)]
     scored = score_texts(model, texts, batch_size=batch_size, use_surface=use_surface, selector=selector)
     return [text.select(rate, threshold) for text in scored]
-
-
-def join_records(records: Mapping[str, Record]) -> Record:
-    """One record of a text with the gates of several selectors, from the records of each by its name.
-
-    Returns:
-        `{"text", "words": [{"word", "start", "end", "probabilities": {NAME: number}, "selected": [NAME, ...]}],
-        "spans": [{"text", "start", "end", "probability", "selector"}], "rates": {NAME: number}, "windows"}`
-
-    >>> one = ScoredText("Go on", [(0, 2), (3, 5)], [0.9, 0.2], 1, 0.5).select()
-    >>> record = join_records({"verbs": one, "others": one})
-    >>> record["words"][0]["probabilities"], record["words"][1]["selected"], len(record["spans"])
-    ({'verbs': 0.9, 'others': 0.9}, [], 2)
-    """
-    first = next(iter(records.values()))
-    words = [
-        {
-            **{key: word[key] for key in ("word", "start", "end")},
-            "probabilities": {name: record["words"][i]["probability"] for name, record in records.items()},
-            "selected": [name for name, record in records.items() if record["words"][i]["selected"]],
-        }
-        for i, word in enumerate(first["words"])
-    ]
-    spans = [{**span, "selector": name} for name, record in records.items() for span in record["spans"]]
-    rates = {name: record["rate"] for name, record in records.items()}
-    joined = {"text": first["text"], "words": words, "spans": spans, "rates": rates, "windows": first["windows"]}
-    return joined if spans else {**joined, "reason": first["reason"]}
-
-
-def split_record(record: Record) -> dict[str, Record]:
-    """The record of each selector, by its name, from one that `join_records` made.
-
-    >>> one = ScoredText("Go on", [(0, 2), (3, 5)], [0.9, 0.2], 1, 0.5).select()
-    >>> split_record(join_records({"verbs": one}))["verbs"] == one
-    True
-    """
-    parts: dict[str, Record] = {}
-    for name, rate in record["rates"].items():
-        words = [
-            {
-                **{key: word[key] for key in ("word", "start", "end")},
-                "probability": word["probabilities"][name],
-                "selected": name in word["selected"],
-            }
-            for word in record["words"]
-        ]
-        spans = [
-            {key: value for key, value in span.items() if key != "selector"}
-            for span in record["spans"]
-            if span["selector"] == name
-        ]
-        parts[name] = {"text": record["text"], "words": words, "spans": spans, "rate": rate, "windows": record["windows"]}
-    return parts
 
 
 @torch.inference_mode()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..corpora.columns import RowText
     from ..modeling_hardkuma import HardKumaModel
-    from ..words_hardkuma import Record
+    from ..records_hardkuma import Record
 
 SUMMARY = "show which words of texts are selected"
 EXAMPLES = """\
@@ -240,7 +240,7 @@ class Tally:
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
-    from ..words_hardkuma import ALL
+    from ..records_hardkuma import ALL
 
     names, asked = model.config.names, arguments.selector
     selector = ALL if asked == ALL else names[model.config.find_selector(asked)]
@@ -283,7 +283,8 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
 
 def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from ..words_hardkuma import ALL, check_selector
+    from ..records_hardkuma import ALL
+    from ..words_hardkuma import check_selector
 
     group = join_process_group(arguments.device)
     if group.size > 1 and arguments.file in (None, STANDARD_INPUT):

@@ -12,7 +12,7 @@ from ..rendering.html import page_foot, page_head, render_record
 from ..rendering.terminal import paint
 
 if TYPE_CHECKING:
-    from ..words_hardkuma import Record
+    from ..records_hardkuma import Record
 
 FORMATS = ("text", "jsonl", "parquet", "html")
 RECORD_FIELDS = ("text", "words", "spans", "rate", "windows", "reason")
@@ -69,13 +69,13 @@ class SequentialFormat:
     def _html(self, record: Record) -> str:
         if "rates" not in record:
             return render_record(record)
-        from ..words_hardkuma import split_record
+        from ..records_hardkuma import split_record
 
         return "\n".join(f"<h3>{name}</h3>\n{render_record(part)}" for name, part in split_record(record).items())
 
     def _text(self, record: Record) -> str:
         if "rates" in record:  # of several selectors, one line each
-            from ..words_hardkuma import split_record
+            from ..records_hardkuma import split_record
 
             return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
         line = paint(record, self.colour)

@@ -1,4 +1,4 @@
-"""Train a sentence encoder by contrast, on unlabelled text.
+"""Train a sentence encoder by contrast, on unlabelled text; for example:
 
     hardkuma encoder                                        the default recipe: SimCSE on the bundled corpus
     hardkuma encoder lowest-gates                           another recipe that comes along, or a file

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ..records_hardkuma import Record
 from ..rendering.html import (
     carried_by,
     legend,
@@ -19,7 +20,7 @@ from ..rendering.html import (
 )
 from ..search.index import Match
 from ..search.terms import Term
-from ..words_hardkuma import Record, ScoredText
+from ..words_hardkuma import ScoredText
 from .limits import as_fraction
 from .scores import MethodScores
 

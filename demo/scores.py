@@ -11,10 +11,11 @@ from ..attribution import METHODS, SentenceEncoder
 from ..corpora.sentences import split_sentences
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
+from ..records_hardkuma import Record
 from ..search.index import Match, Passage, SearchIndex
 from ..search.passages import cut_passage
 from ..search.terms import Term, find_terms
-from ..words_hardkuma import Record, ScoredText, score_texts
+from ..words_hardkuma import ScoredText, score_texts
 from .limits import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,

@@ -35,9 +35,10 @@ from hardkuma.demo.limits import MAX_CHARACTERS
 from hardkuma.demo.scores import Demo
 from hardkuma.encoders_hardkuma import special_token_ids
 from hardkuma.inputs_hardkuma import token_kinds
+from hardkuma.records_hardkuma import Record
 from hardkuma.surface_hardkuma import WordIndex, find_words
 from hardkuma.windows_hardkuma import Windows, WordTokens
-from hardkuma.words_hardkuma import Record, encodable
+from hardkuma.words_hardkuma import encodable
 from tests.conftest import SENTENCES, SMALL
 
 LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "

@@ -271,7 +271,7 @@ def test_a_recipe_is_named_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # The recipe is read (else the complaint would be about it), and then the wrong value is named.
-    assert main(["train", "recipes/dual.yaml", "--epochs", "0"]) == 2
+    assert main(["train", "recipes/specialise.yaml", "--epochs", "0"]) == 2
     assert capsys.readouterr().err.startswith("hardkuma train: epochs must be")
     assert main(["train", "recipes/none.yaml"]) == 1
     assert "those that come along: " in capsys.readouterr().err

@@ -39,9 +39,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from ..configuration_hardkuma import PER_SELECTOR, HardKumaConfig
 from ..evaluation.kinds import measure_kinds
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import ALL
+from ..records_hardkuma import ALL
 from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
 from .sentences import Sentences, read_inputs, read_sentences, read_words
@@ -239,7 +240,7 @@ def name_kinds(model: HardKumaModel, texts: Sequence[str], names: Sequence[str] 
     if names is None:
         names = typical_names(measure_kinds(model, texts).typical(NAME_CANDIDATES), taken=config.names)
     new = dict(zip(config.kinds, names, strict=True))
-    config.rename_selectors([new.get(number, name) for number, name in enumerate(config.names)])
+    _rename_selectors(config, [new.get(number, name) for number, name in enumerate(config.names)])
 
 
 def typical_names(typical: Sequence[Sequence[str]], taken: Sequence[str] = ()) -> list[str]:
@@ -263,3 +264,14 @@ def _as_name(word: str) -> str:
     """A word as part of a name: letters and digits; a sign goes by its name in Unicode."""
     letters = re.sub(r"[\W_]", "", word)
     return letters or unicodedata.name(word[:1], "").lower().replace(" ", "-")
+
+
+def _rename_selectors(config: HardKumaConfig, names: Sequence[str]) -> None:
+    """Give all selectors other names, in their order; settings follow them."""
+    names = HardKumaConfig(selector_names=list(names)).names  # checked
+    new = dict(zip(config.names, names, strict=True))
+    for setting in PER_SELECTOR:
+        value = getattr(config, setting)
+        if isinstance(value, dict):
+            setattr(config, setting, {new[name]: item for name, item in value.items()})
+    config.selector_names = names
