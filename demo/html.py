@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
-from ..rendering.html import render_page, render_record, render_words
+from ..rendering.html import (
+    carried_by,
+    legend,
+    pair_legend,
+    render_page,
+    render_record,
+    render_side,
+    render_verdict,
+    render_words,
+)
+from ..search.index import Match
+from ..search.terms import Term
 from ..words_hardkuma import Record, ScoredText
 from .limits import as_fraction
 from .scores import MethodScores
+
+# Links below this share of the similarity are not drawn: a line says that two words match.
+WEAKEST_LINK = 0.1
+# In a long text words below this are not shaded: nobody would see it, and the page stays light.
+FAINTEST = 0.05
 
 
 def show_problem(message: str) -> str:
@@ -21,15 +38,15 @@ def show_problem(message: str) -> str:
     return f'<p class="hk-problem" role="alert">{escape(message)}</p>'
 
 
-def show_record(scored: ScoredText, percent: float) -> tuple[str, str]:
-    """The shaded text and the table of numbers, at this rate.
+def show_record(scored: ScoredText, percent: float | None = None) -> tuple[str, str]:
+    """The shaded text and the table of numbers, at this share of words, or as the model itself decides.
 
     >>> text, table = show_record(ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5), 50)
     >>> "1 of 2 words: <bdi>Bob 0.90</bdi>" in text, "<td>0.900</td><td>selected</td>" in table
     (True, True)
     """
     record = scored.select(rate=as_fraction(percent))
-    return render_record(record), show_numbers(record)
+    return render_record(record) + legend(), show_numbers(record)
 
 
 def show_numbers(record: Record) -> str:
@@ -49,20 +66,105 @@ def show_numbers(record: Record) -> str:
     return f'<div class="hk-scroll" tabindex="0" role="region" aria-label="probabilities">{table}</div>'
 
 
-def show_comparison(results: Sequence[MethodScores], percent: float) -> str:
-    """Methods side by side, the gates first, each with the same share of words outlined.
+def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> Record:
+    """One record of several selectors: the "probability" of a word is the largest, and its "hue" says whose it is.
+
+    Of spans that overlap the more probable one stays.
+
+    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
+    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
+    >>> [(span["text"], span["hue"]) for span in merge_selectors(scored)["spans"]]
+    [('Bob', 0), ('ran', 1)]
+    """
+    records = [item.select(rate=as_fraction(percent)) for item in scored.values()]
+    proposed = [span | {"hue": hue} for hue, record in enumerate(records) for span in record["spans"]]
+    spans: list[dict[str, Any]] = []
+    for span in sorted(proposed, key=lambda span: -span["probability"]):
+        if all(span["end"] <= other["start"] or other["end"] <= span["start"] for other in spans):
+            spans.append(span)
+    words = []
+    for versions in zip(*(record["words"] for record in records), strict=True):
+        hue = max(range(len(versions)), key=lambda number: versions[number]["probability"])
+        note = ", ".join(f"{name} {word['probability']:.2f}" for name, word in zip(scored, versions, strict=True))
+        inside = any(span["start"] <= versions[0]["start"] < span["end"] for span in spans)
+        words.append(versions[hue] | {"hue": hue, "note": note, "selected": inside})
+    return {**records[0], "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
+
+
+def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> tuple[str, str]:
+    """The text with every word in the hue of the selector that gives it most, and the table of numbers.
+
+    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
+    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
+    >>> 'title="a 0.90, b 0.20">Bob</mark>' in show_selectors(scored)[0]
+    True
+    """
+    record = merge_selectors(scored, percent)
+    for span in record["spans"]:
+        span["note"] = f"{list(scored)[span['hue']]} {span['probability']:.2f}"
+    items = (shade_example(name, hue) for hue, name in enumerate(scored))
+    named = f'<p class="hk-legend"><span>{" ".join(items)}</span></p>'
+    return render_record(record) + named + legend(), show_numbers(record)
+
+
+def shade_example(name: str, hue: int) -> str:
+    """The name of a selector in its hue, for a legend.
+
+    >>> shade_example("names", 1)
+    '<span class="hk-span hk-hue1" style="--share:90%">names</span>'
+    """
+    return f'<span class="hk-span hk-hue{hue}" style="--share:90%">{escape(name)}</span>'
+
+
+def show_pair(pair: Record) -> str:
+    """Two texts with what links them, and the numbers of the words that the page joins by lines.
+
+    >>> def side(text):
+    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True, "probability": 0.5, "selected": False}
+    ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
+    >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
+    >>> checks = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
+    >>> links = [{"a": 0, "b": 0, "strength": 0.25}, {"a": 0, "b": 0, "strength": 0.01}]
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": links}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": checks}
+    >>> 'data-links="[[0, 0, 0.5]]"' in show_pair(pair)
+    True
+    """
+    shares = [[link["a"], link["b"], round(link["strength"] / pair["similarity"], 3)] for link in pair["links"]]
+    drawn = [link for link in shares if link[2] >= WEAKEST_LINK] if pair["explained"] else []
+    texts = "".join(render_side(pair, name) for name in "ab")
+    captions = " ".join(
+        f'<p class="hk-caption">{title} text {carried_by(pair[name])}.</p>'
+        for title, name in (("First", "a"), ("Second", "b"))
+    )
+    if drawn:
+        captions += '<p class="hk-caption">A line joins two words that match each other, as thick as that is strong.</p>'
+    return (
+        f'{render_verdict(pair)}<div class="linked hk-record" data-links="{escape(json.dumps(drawn))}">{texts}</div>'
+        f"{pair_legend() + captions if pair['explained'] else ''}"
+    )
+
+
+def show_comparison(results: Sequence[MethodScores], percent: float | None = None) -> str:
+    """Methods side by side, the gates first, each with as many words marked as the gates select.
 
     >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5)
-    >>> html = show_comparison([MethodScores("Gates", 1, scored, [0.1, 0.9]), MethodScores("Norm", 1, scored, [3, 5])], 50)
-    >>> html.count("<h3>"), "1 pass of the encoder; 1 of 1 words in common with the gates" in html
+    >>> gates = MethodScores("Gates", 1, 0.03, scored, [0.1, 0.9])
+    >>> html = show_comparison([gates, MethodScores("Norm", 2, 0.01, scored, [3, 5])], 50)
+    >>> html.count("<h3>"), "0.01 s, 2 passes of the encoder; 1 of 1 words in common with the gates" in html
     (2, True)
     """
     sections = []
     selected_by_gates: set[int] = set()
     for number, result in enumerate(results):
-        record = result.scored.select(rate=as_fraction(percent))
+        if number == 0:
+            record = result.scored.select(rate=as_fraction(percent))
+        elif selected_by_gates:
+            record = result.scored.select(rate=len(selected_by_gates) / len(result.raw))
+        else:
+            record = result.scored.select(threshold=1.0)  # none, as the gates
         selected = {i for i, word in enumerate(record["words"]) if word["selected"]}
-        caption = f"{result.passes} pass{'' if result.passes == 1 else 'es'} of the encoder"
+        caption = f"{result.seconds:.2f} s, {result.passes} pass{'' if result.passes == 1 else 'es'} of the encoder"
         if number == 0:
             selected_by_gates = selected
         else:
@@ -75,17 +177,78 @@ def show_comparison(results: Sequence[MethodScores], percent: float) -> str:
             f'<section class="hk-record"><h3>{escape(result.title)}</h3>{text}'
             f'<p class="hk-caption">{escape(caption)}</p></section>'
         )
-    return f'<div class="hk-grid">{"".join(sections)}</div>'
+    meaning = "by rank, with the gates' own shades: last word"
+    return f'<div class="hk-grid">{"".join(sections)}</div>{legend(meaning, "first word", "as many as the gates select")}'
 
 
-def as_file(scored: ScoredText | None, percent: float, kind: str) -> dict[str, str] | None:
-    """What a download button saves, "json" or "html": name, type and content of the file; None where nothing is shown.
+def show_matches(number: int, matches: Sequence[Match]) -> str:
+    """The passages nearest to a question, each with the words that carry the match.
+
+    Args:
+        number: of all passages.
+        matches: with their pairs.
+
+    >>> from hardkuma.search import Passage
+    >>> words = [{"word": "Rain", "start": 0, "end": 4, "fall": 0.3, "carries": True}]
+    >>> said = {"similarity": 0.5, "chance": 0.2, "explained": True, "reason": None, "notes": []}
+    >>> match = Match(Passage("Rain fell.", "", 7), 0.5, said | {"b": {"text": "Rain fell.", "words": words}})
+    >>> html = show_matches(9, [match])
+    >>> "line 7" in html, ">Rain</mark></span> fell." in html
+    (True, True)
+    """
+    near, far, chance = [], [], 0.0
+    for match in matches:
+        if (pair := match.pair) is None:
+            raise ValueError("show_matches needs matches whose words were asked for.")
+        chance = pair["chance"]
+        related = pair["similarity"] > chance
+        reason = f'<p class="hk-caption">{escape(pair["reason"])}.</p>' if related and not pair["explained"] else ""
+        (near if related else far).append(
+            f'<li class="hk-record"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
+            f"<div>{render_side(pair, 'b')}{reason}</div></li>"
+        )
+    html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
+    if near:
+        html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p>'
+        html += f'<ol class="matches">{"".join(near)}</ol>{pair_legend()}'
+    if far:
+        html += f'<p class="hk-caption">No closer than unrelated texts may be ({chance:.2f}):</p>'
+        html += f'<ol class="matches far">{"".join(far)}</ol>'
+    return html
+
+
+def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | None = None) -> str:
+    """A long text as a heat map, with its best terms at the side.
+
+    >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
+    >>> html = show_document(scored, [Term("Bob", 3, 2, 0.9, "Hi Bob")])
+    >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
+    (1, True)
+    """
+    record = scored.select(rate=as_fraction(percent))
+    words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
+    listed = "".join(
+        f'<li><button type="button" data-term="{escape(term.text)}" title="{escape(" ".join(term.example.split()))}">'
+        f"{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
+        for term in terms
+    )
+    selected = sum(word["selected"] for word in words)
+    count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
+    listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
+    return (
+        f'<p class="hk-verdict">{count}</p>{legend()}<div class="document">'
+        f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'
+        f"{render_words(record['text'], words, record['spans'])}</div>"
+        f'<aside class="terms"><h3>Terms</h3>{listed}</aside></div>'
+    )
+
+
+def as_file(scored: ScoredText, percent: float | None, kind: str) -> dict[str, str]:
+    """What a download button saves, "json" or "html": name, type and content of the file.
 
     >>> as_file(ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5), 50, "json")["name"]
     'gates.json'
     """
-    if scored is None:
-        return None
     record = scored.select(rate=as_fraction(percent))
     if kind == "json":
         content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"

@@ -1,46 +1,57 @@
-"""The demo as a Gradio app: words shaded by probability, two texts, other methods.
+"""The demo as a Gradio server with a page of our own: one text, two texts, search, documents, other methods.
 
-Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored.
+The page is page.html, page.css and page.js beside this file. It asks `show/TAB` and puts the HTML of the answer in its
+place. Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import os
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import gradio as gr
-from starlette.middleware import Middleware
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ..common.models import load_released
 from ..modeling_hardkuma import HardKumaModel
-from ..rendering.html import legend, pair_legend, render_pair
-from ..words_hardkuma import ScoredText
-from .html import as_file, show_comparison, show_problem, show_record
-from .limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, RATES
+from ..rendering.style import DARK, LIGHT, RECORD_STYLE, SANS
+from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
+from .html import (
+    as_file,
+    show_comparison,
+    show_document,
+    show_matches,
+    show_pair,
+    show_problem,
+    show_record,
+    show_selectors,
+)
+from .limits import (
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    MAX_CHARACTERS_DOCUMENT,
+    MAX_CHARACTERS_PASSAGES,
+    MAX_PASSAGES,
+    RATES,
+)
 from .policy import PolicyHeader
-from .scores import Demo, MethodScores
-from .style import SAVE_FILE, STYLE, make_theme
+from .query import Query
+from .scores import ALL, Demo
 
-EXAMPLES = (
-    "Marie Curie moved from Warsaw to Paris in 1891 and shared the Nobel Prize in Physics with her husband Pierre.",
-    "Please restart the router twice, then wait until the green light stops blinking before you call support.",
-    "The old lighthouse keeper climbed the stairs every evening, although nobody had seen a ship for thirty years.",
-    "Der Zug nach München fällt heute aus, bitte nehmen Sie den Bus vom Hauptbahnhof.",
-)
-PAIRS = (
-    ("A cat sleeps on the warm kitchen floor.", "My cat is asleep in the kitchen."),
-    ("The bank raised its interest rates again.", "We sat on the bank of the river and watched the boats."),
-    ("How do I reset my password?", "I cannot log in because I forgot my password."),
-)
+HERE = Path(__file__).parent
 START_PERCENT = 20
-# Events that follow typing and sliding: without a spinner, and of those that pile up only the last.
-LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
-
-Update = str | dict[str, Any]  # the new content of a component, or Gradio's sign that it stays as it is
+# What a tab shows: HTML by the id of the element that it goes into.
+Parts = dict[str, str]
 
 
-def build_app(model: HardKumaModel | None = None, selector: str | None = None) -> gr.Blocks:
-    """The page as `gradio.Blocks`; `launch_options()` are the arguments of its `launch`.
+def build_app(model: HardKumaModel | None = None, selector: str | None = None) -> gr.Server:
+    """The page and its answers as a `gradio.Server`; `start` starts it.
 
     Args:
         model: in eval mode, with its tokenizer; the released gates by default.
@@ -51,132 +62,155 @@ def build_app(model: HardKumaModel | None = None, selector: str | None = None) -
     'HardKuma'
     """
     demo = Demo(load_released()[0] if model is None else model, selector)
-    with gr.Blocks(title="HardKuma", analytics_enabled=False) as app:
-        gr.Markdown("# HardKuma\nWhich words carry a text's meaning? Learned gates on a sentence encoder, without labels.")
-        several = len(demo.names) > 1
-        chosen = gr.Radio(demo.names, value=demo.selector, label="Selector", elem_id="selector", visible=several)
-        with gr.Tab("One text"):
-            _add_one_text(demo, chosen)
-        with gr.Tab("Two texts"):
-            _add_two_texts(demo, chosen)
-        with gr.Tab("Methods"):
-            _add_methods(demo, chosen)
+    app = gr.Server(title="HardKuma", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(PolicyHeader)
+    page, style = render_index(demo), render_style()
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    answers = Answers(demo)
+    demo.pair(*PAIRS[0])  # what unrelated texts have in common is estimated once, before anybody waits for it
+
+    @app.get("/", response_class=HTMLResponse)
+    def index() -> str:
+        return page
+
+    @app.get("/page.css")
+    def stylesheet() -> Response:
+        return Response(style, media_type="text/css")
+
+    @app.get("/page.js")
+    def javascript() -> Response:
+        return Response(script, media_type="text/javascript")
+
+    @app.post("/show/{tab}")
+    async def show(tab: str, request: Request) -> Response:
+        return await answer(answers.tabs.get(tab), request, lambda message: {tab: show_problem(message)})
+
+    @app.post("/save/{kind}")
+    async def save(kind: str, request: Request) -> Response:
+        return await answer(answers.files.get(kind), request, lambda message: {"problem": message})
+
     return app
 
 
-def launch_options(**changes: Any) -> dict[str, Any]:
-    """Arguments of `Blocks.launch`: this machine only, no link to the outside, our style and a strict policy.
+async def answer(
+    function: Callable[[Query], dict[str, str]] | None, request: Request, explain: Callable[[str], dict[str, str]]
+) -> Response:
+    """What a function makes of a request, in a thread of its own; what is wrong with the request is an answer too."""
+    if function is None:
+        return JSONResponse({}, status_code=404)
+    try:
+        query = Query.parse(await request.body())
+        return JSONResponse(await run_in_threadpool(function, query))
+    except ValueError as error:
+        return JSONResponse(explain(str(error)))
 
-    >>> launch_options(server_port=7861)["share"]
-    False
+
+class Answers:
+    """What each tab shows for a query, and each kind of file that is saved.
+
+    >>> from hardkuma import load_released
+    >>> sorted(Answers(Demo(load_released()[0])).tabs["text"](Query("Marie Curie moved to Paris.")))
+    ['numbers', 'text']
     """
-    return {
-        "theme": make_theme(),
-        "css": STYLE,
-        "share": False,
-        "footer_links": [],
-        "app_kwargs": {"middleware": [Middleware(PolicyHeader)]},
-        **changes,
+
+    def __init__(self, demo: Demo) -> None:
+        self.demo = demo
+        tabs = (self.text, self.pair, self.search, self.document, self.methods)
+        self.tabs: dict[str, Callable[[Query], Parts]] = {tab.__name__: tab for tab in tabs}
+        self.files = {kind: lambda query, kind=kind: self.file(query, kind) for kind in ("json", "html")}
+
+    def text(self, query: Query) -> Parts:
+        """The gates of one text."""
+        if query.selector == ALL:
+            shown, numbers = show_selectors(self.demo.score_all(query.text), query.percent)
+        else:
+            shown, numbers = show_record(self.demo.score(query.text, query.selector), query.percent)
+        return {"text": shown, "numbers": numbers}
+
+    def pair(self, query: Query) -> Parts:
+        """What links two texts."""
+        return {"pair": show_pair(self.demo.pair(query.text, query.second, query.percent, self._one(query)))}
+
+    def search(self, query: Query) -> Parts:
+        """The passages nearest to a question."""
+        return {"search": show_matches(*self.demo.search(query.text, query.second, query.percent, self._one(query)))}
+
+    def document(self, query: Query) -> Parts:
+        """A long text with its terms."""
+        scored, terms = self.demo.document(query.text, query.percent, self._one(query))
+        return {"document": show_document(scored, terms, query.percent)}
+
+    def methods(self, query: Query) -> Parts:
+        """The gates beside other methods."""
+        return {"methods": show_comparison(self.demo.compare(query.text, self._one(query)), query.percent)}
+
+    def file(self, query: Query, kind: str) -> dict[str, str]:
+        """One text as a file."""
+        return as_file(self.demo.score(query.text, self._one(query)), query.percent, kind)
+
+    def _one(self, query: Query) -> str | None:
+        """The selector where one is needed: that of the start where all are chosen."""
+        return None if query.selector == ALL else query.selector
+
+
+def render_style() -> str:
+    """The style sheet: our colours in light and dark, the rules of records, and those of the page."""
+    colours = f":root {{ {LIGHT} --sans: {SANS}; color-scheme: light dark; }}\n"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}\n"
+    return colours + dark + RECORD_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+
+
+def render_index(demo: Demo) -> str:
+    """The page with the first text's answer in it: something is there before any script has run."""
+    shown, numbers = show_record(demo.score(TEXTS[0]))
+    choices = [*demo.names, *([ALL] if len(demo.names) > 1 else [])]
+    values: dict[str, Any] = {
+        "selectors": "".join(_choice("selector", name, name == demo.selector) for name in choices),
+        "several": "" if len(demo.names) > 1 else "hidden",
+        "shown": shown,
+        "numbers": numbers,
+        "text": escape(TEXTS[0]),
+        "compared": escape(TEXTS[1]),
+        "first": escape(PAIRS[0][0]),
+        "second": escape(PAIRS[0][1]),
+        "texts": "".join(_example(text, text=text) for text in TEXTS),
+        "pairs": "".join(_example(" / ".join(pair), text=pair[0], second=pair[1]) for pair in PAIRS),
+        "passages": escape("\n".join(PASSAGES)),
+        "question": escape(QUESTIONS[0]),
+        "questions": "".join(_example(question, second=question) for question in QUESTIONS),
+        "document": escape(DOCUMENT),
+        "limit": MAX_CHARACTERS,
+        "limit_document": MAX_CHARACTERS_DOCUMENT,
+        "limit_passages": MAX_CHARACTERS_PASSAGES,
+        "max_passages": f"{MAX_PASSAGES:,}",
+        "limit_compared": MAX_CHARACTERS_COMPARED,
+        "low": RATES[0],
+        "high": RATES[1],
+        "percent": START_PERCENT,
     }
+    return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(values)
 
 
-def _rate_slider() -> gr.Slider:
-    low, high = RATES
-    return gr.Slider(low, high, value=START_PERCENT, step=1, label="Share of words to select, %", buttons=[])
+def _choice(name: str, value: str, checked: bool) -> str:
+    state = " checked" if checked else ""
+    return f'<label><input type="radio" name="{name}" value="{escape(value)}"{state}><span>{escape(value)}</span></label>'
 
 
-def _text_box(label: str, limit: int, value: str) -> gr.Textbox:
-    # The browser may hold a little more than the limit, so that a paste that is too long is answered and not cut.
-    info = f"at most {limit:,} characters"
-    return gr.Textbox(value, label=label, info=info, lines=4, max_lines=12, max_length=2 * limit, buttons=[], min_width=280)
+def _example(label: str, **fields: str) -> str:
+    data = " ".join(f'data-{name}="{escape(value)}"' for name, value in fields.items())
+    return f'<button type="button" class="example" {data}>{escape(label)}</button>'
 
 
-def _add_one_text(demo: Demo, selector: gr.Radio) -> None:
-    first = demo.score(EXAMPLES[0])
-    shown, numbers = show_record(first, START_PERCENT)
-    state = gr.State(first)
-    text = _text_box("Text", MAX_CHARACTERS, EXAMPLES[0])
-    rate = _rate_slider()
-    output = gr.HTML(shown, elem_id="gates")
-    gr.HTML(legend())
-    with gr.Row():
-        save_json = gr.Button("Download JSON", size="sm")
-        save_html = gr.Button("Download HTML", size="sm")
-    with gr.Accordion("Every word's probability", open=False):
-        table = gr.HTML(numbers, elem_id="numbers")
+def start(app: gr.Server, **options: Any) -> gr.Blocks:
+    """Serve the page, to this machine only and with nothing of Gradio's own pages; returns at once.
 
-    def encode(text: str, percent: float, name: str) -> tuple[ScoredText | None, str, str]:
-        try:
-            scored = demo.score(text, name)
-        except ValueError as error:
-            return None, show_problem(str(error)), ""
-        return scored, *show_record(scored, percent)
+    Args:
+        options: of `gradio.Server.launch`, for example `server_port`.
 
-    def reselect(scored: ScoredText | None, percent: float) -> tuple[Update, Update]:
-        return (gr.skip(), gr.skip()) if scored is None else show_record(scored, percent)
-
-    # Not `input`, which pasting by mouse does not fire.
-    gr.on([text.change, selector.change], encode, [text, rate, selector], [state, output, table], **LIVE)
-    rate.change(reselect, [state, rate], [output, table], **LIVE)
-    _connect_downloads(state, rate, {save_json: "json", save_html: "html"})
-    gr.Examples([[example] for example in EXAMPLES], [text])
-
-
-def _connect_downloads(state: gr.State, rate: gr.Slider, buttons: dict[gr.Button, str]) -> None:
-    file = gr.JSON(visible=False)
-    for button, kind in buttons.items():
-        make_file = partial(as_file, kind=kind)
-        made = button.click(make_file, [state, rate], file, show_progress="hidden", api_visibility="private")
-        made.then(None, file, None, js=SAVE_FILE)
-
-
-def _add_two_texts(demo: Demo, selector: gr.Radio) -> None:
-    with gr.Row():
-        a = _text_box("First text", MAX_CHARACTERS_COMPARED, PAIRS[0][0])
-        b = _text_box("Second text", MAX_CHARACTERS_COMPARED, PAIRS[0][1])
-    rate = _rate_slider()
-    button = gr.Button("Explain the similarity", variant="primary")
-    output = gr.HTML(elem_id="pair")
-    gr.HTML(pair_legend())
-
-    def explain(a: str, b: str, percent: float, name: str) -> str:
-        try:
-            return render_pair(demo.pair(a, b, percent, name))
-        except ValueError as error:
-            return show_problem(str(error))
-
-    def explain_again(shown: str | None, a: str, b: str, percent: float, name: str) -> Update:
-        return explain(a, b, percent, name) if shown else gr.skip()
-
-    gr.on([button.click, a.submit, b.submit], explain, [a, b, rate, selector], output, api_visibility="private")
-    # Other words are removed to check another rate, so this does encode; nothing happens before the first answer.
-    gr.on([rate.change, selector.change], explain_again, [output, a, b, rate, selector], output, **LIVE)
-    # With labels they are buttons, which the keyboard reaches; rows of a table are not.
-    gr.Examples([list(pair) for pair in PAIRS], [a, b], example_labels=[" / ".join(pair) for pair in PAIRS])
-
-
-def _add_methods(demo: Demo, selector: gr.Radio) -> None:
-    state = gr.State(None)
-    text = _text_box("Text", MAX_CHARACTERS_COMPARED, EXAMPLES[1])
-    rate = _rate_slider()
-    button = gr.Button("Compare", variant="primary")
-    output = gr.HTML(elem_id="comparison")
-
-    def compare(text: str, percent: float, name: str) -> tuple[list[MethodScores] | None, str]:
-        try:
-            results = demo.compare(text, name)
-        except ValueError as error:
-            return None, show_problem(str(error))
-        return results, show_comparison(results, percent)
-
-    def compare_again(
-        results: list[MethodScores] | None, text: str, percent: float, name: str
-    ) -> tuple[list[MethodScores] | Update | None, Update]:
-        return (gr.skip(), gr.skip()) if results is None else compare(text, percent, name)
-
-    def reselect(results: list[MethodScores] | None, percent: float) -> Update:
-        return gr.skip() if results is None else show_comparison(results, percent)
-
-    gr.on([button.click, text.submit], compare, [text, rate, selector], [state, output], api_visibility="private")
-    selector.change(compare_again, [state, text, rate, selector], [state, output], **LIVE)
-    rate.change(reselect, [state, rate], output, **LIVE)
+    Returns:
+        what runs: it has `local_url`, `is_running` and `close()`.
+    """
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # a server has no argument for it
+    own = {"ssr_mode": False, "pwa": False, "mcp_server": False, "run_history": False, "footer_links": []}
+    app.launch(share=False, quiet=True, prevent_thread_lock=True, **own, **options)
+    return app.get_blocks()

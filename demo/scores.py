@@ -1,17 +1,35 @@
-"""What the page computes: gates of a text, the words that carry a similarity, the gates beside other methods."""
+"""What the page computes: gates and terms, the words that carry a similarity, matches, the gates beside other methods."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..attribution import METHODS, SentenceEncoder
-from ..attribution.words import WordScores
+from ..corpora.sentences import split_sentences
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
+from ..search.index import Match, Passage, SearchIndex
+from ..search.passages import cut_passage
+from ..search.terms import Term, find_terms
 from ..words_hardkuma import Record, ScoredText, score_texts
-from .limits import MAX_CHARACTERS, as_fraction, check_compared, check_text
+from .limits import (
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    MAX_CHARACTERS_DOCUMENT,
+    as_fraction,
+    check_compared,
+    check_lines,
+    check_text,
+)
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
+ALL = "all"  # the choice of every selector at once
+# Of the last texts, in memory alone, so that another share or selector is shown without encoding again.
+REMEMBERED, REMEMBERED_LONG = 32, 4
+MATCHES, TERMS = 5, 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +39,7 @@ class MethodScores:
     Attributes:
         title: the method's name.
         passes: how often the encoder ran.
+        seconds: how long it took.
         scored: the words with their shades, from 0 to 1.
         raw: the scores of the words, on the method's own scale.
         missing: how many words are beyond the encoder's length and have no score.
@@ -28,24 +47,28 @@ class MethodScores:
 
     title: str
     passes: int
+    seconds: float
     scored: ScoredText
     raw: list[float]
     missing: int = 0
 
 
-def scale_to_shades(scores: WordScores) -> ScoredText:
-    """Scores of any scale as shades: the lowest of the text is 0, the highest 1.
+def shades_by_rank(scores: list[float], shades: list[float]) -> list[float]:
+    """The shades, dealt out by rank: the word of the highest score gets the deepest one, and so on.
 
-    >>> scale_to_shades(WordScores("a b", [(0, 1), (2, 3)], [-3.0, 5.0])).probabilities
-    [0.0, 1.0]
+    Scores of different methods have no common unit, but each ranks the words. With the gates' own shades at every rank
+    the methods are shown with equal ink, on the scale of probabilities; what differs is where the ink is.
+
+    >>> shades_by_rank([-3.0, 5.0, 0.0], [0.9, 0.1, 0.4])
+    [0.1, 0.9, 0.4]
     """
-    low, high = min(scores.scores, default=0.0), max(scores.scores, default=0.0)
-    shades = [(score - low) / (high - low) if high > low else 0.0 for score in scores.scores]
-    return ScoredText(scores.text, scores.words, shades, windows=1, threshold=0.5)
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    dealt = dict(zip(order, sorted(shades, reverse=True), strict=True))
+    return [dealt[i] for i in range(len(scores))]
 
 
 class Demo:
-    """The computations of the page, for one model; the encoder runs here and nowhere else.
+    """The computations of the page, for one model; the encoder runs here and nowhere else, for one visitor at a time.
 
     >>> from hardkuma import load_released
     >>> scored = Demo(load_released()[0]).score("Marie Curie moved to Paris.")
@@ -58,24 +81,95 @@ class Demo:
         self.names, number = model.config.names, model.config.find_selector(selector)
         self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
+        self.lock = threading.RLock()
+        # Errors are not remembered, nor is anything beyond this process.
+        self._scored = lru_cache(REMEMBERED)(self._score)
+        self._compared = lru_cache(REMEMBERED)(self._compare)
+        self._explained = lru_cache(REMEMBERED)(self._explain)
+        self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
+        self._terms = lru_cache(REMEMBERED_LONG)(self._find_terms)
+        self._read = lru_cache(REMEMBERED_LONG)(self._score_sentences)
+        self._matched = lru_cache(REMEMBERED)(self._search)
 
     def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        return score_texts(self.model, [check_text(text, MAX_CHARACTERS)], selector=selector or self.selector)[0]
+        with self.lock:
+            return self._scored(check_text(text, MAX_CHARACTERS, "use the tab Document"), selector or self.selector)
 
-    def pair(self, a: str, b: str, percent: float, selector: str | None = None) -> Record:
-        """Which words carry the similarity of two texts; one pass for every word."""
-        texts = check_compared(a), check_compared(b)
-        return explain_pair(self.model, *texts, rate=as_fraction(percent), selector=selector or self.selector)
+    def score_all(self, text: str) -> dict[str, ScoredText]:
+        """By the name of every selector."""
+        return {name: self.score(text, name) for name in self.names}
+
+    def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
+        """Which words carry the similarity of two texts."""
+        with self.lock:
+            return self._explained(check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector)
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and the peers on one text, the gates first."""
-        text, name = check_compared(text), selector or self.selector
-        gates = score_texts(self.model, [text], selector=name)[0]
-        title = f"HardKuma gates: {name}" if len(self.names) > 1 else "HardKuma gates"
-        results = [MethodScores(title, gates.windows, gates, gates.probabilities)]
+        with self.lock:
+            return self._compared(check_compared(text), selector or self.selector)
+
+    def search(
+        self, passages: str, question: str, percent: float | None = None, selector: str | None = None
+    ) -> tuple[int, list[Match]]:
+        """How many passages there are, one a line or several of a long one, and those nearest to the question."""
+        lines = check_lines(passages)
+        asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
+        with self.lock:
+            return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
+
+    def document(
+        self, text: str, percent: float | None = None, selector: str | None = None
+    ) -> tuple[ScoredText, list[Term]]:
+        """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
+        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), selector or self.selector
+        with self.lock:
+            return self._read(checked, name), self._terms(checked, as_fraction(percent), name)
+
+    def _index(self, lines: str) -> SearchIndex:
+        pieces = ((row, piece) for row, line in enumerate(lines.split("\n"), start=1) for piece in cut_passage(line))
+        return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
+
+    def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
+        index, options = self._indexed(lines), {} if rate is None else {"rate": rate}
+        return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
+
+    def _score_sentences(self, text: str, selector: str) -> ScoredText:
+        """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
+        sentences = split_sentences(text)
+        scored = score_texts(self.model, sentences, selector=selector)
+        words, probabilities, position = [], [], 0
+        for item in scored:
+            start = text.index(item.text, position)
+            words += [(start + first, start + past) for first, past in item.words]
+            probabilities += item.probabilities
+            position = start + len(item.text)
+        of_all = self._score("", selector)
+        return replace(of_all, text=text, words=words, probabilities=probabilities, windows=sum(s.windows for s in scored))
+
+    def _find_terms(self, text: str, rate: float | None, selector: str) -> list[Term]:
+        return find_terms(self.model, text.split("\n"), TERMS, selector=selector, rate=rate)
+
+    def _score(self, text: str, selector: str) -> ScoredText:
+        return score_texts(self.model, [text], selector=selector)[0]
+
+    def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
+        options = {} if rate is None else {"rate": rate}
+        return explain_pair(self.model, a, b, selector=selector, **options)
+
+    def _compare(self, text: str, selector: str) -> list[MethodScores]:
+        start = time.perf_counter()
+        gates = self._score(text, selector)
+        seconds = time.perf_counter() - start
+        title = f"HardKuma gates: {selector}" if len(self.names) > 1 else "HardKuma gates"
+        results = [MethodScores(title, gates.windows, seconds, gates, gates.probabilities)]
         for name, title in PEERS.items():
+            start = time.perf_counter()
             with self.encoder.counting() as used:
                 scores = METHODS[name].scores(self.encoder, [text], [gates.words])[0]
-            results.append(MethodScores(title, used.forward, scale_to_shades(scores), scores.scores, len(scores.missing)))
+            seconds = time.perf_counter() - start
+            shades = shades_by_rank(scores.scores, gates.probabilities)
+            scored = ScoredText(scores.text, scores.words, shades, windows=1, threshold=gates.threshold)
+            results.append(MethodScores(title, used.forward, seconds, scored, scores.scores, len(scores.missing)))
         return results

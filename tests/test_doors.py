@@ -30,7 +30,9 @@ from hardkuma import (
 )
 from hardkuma.__main__ import main
 from hardkuma.attribution import METHODS, SentenceEncoder
-from hardkuma.demo.page import MAX_CHARACTERS, Demo, show_record
+from hardkuma.demo.html import show_record
+from hardkuma.demo.limits import MAX_CHARACTERS
+from hardkuma.demo.scores import Demo
 from hardkuma.encoders_hardkuma import special_token_ids
 from hardkuma.inputs_hardkuma import token_kinds
 from hardkuma.surface_hardkuma import WordIndex, find_words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +15,21 @@ import pytest
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel
+from hardkuma.demo.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from hardkuma.demo.html import show_record
-from hardkuma.demo.limits import MAX_CHARACTERS, MAX_CHARACTERS_COMPARED, as_fraction, check_compared
-from hardkuma.demo.page import EXAMPLES, PAIRS, build_app, launch_options
+from hardkuma.demo.limits import (
+    MAX_BODY,
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    as_fraction,
+    check_compared,
+    check_lines,
+)
+from hardkuma.demo.page import build_app, render_index, start
+from hardkuma.demo.query import Query
 from hardkuma.demo.scores import Demo
 from hardkuma.pairs_hardkuma import explain_pair
+from hardkuma.search import SearchIndex, find_terms
 from hardkuma.words_hardkuma import score_texts
 from tests.browser import chromium, needs_chromium
 
@@ -26,8 +37,8 @@ ATTACK = (
     "<script>document.title='broken'</script> <img src=x onerror=\"document.title='broken'\"> </p> &amp; "
     "${document.title='broken'} {{#each value}}x{{/each}} @children `quoted` <b>bold</b>"
 )
-# A mouse is never used in tests of the keyboard, so what has focus is found as a keyboard user finds it.
-FOCUSED = "document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.type"
+LONG = "The ferry to Hydra leaves at noon. " * 2880  # 100,800 characters
+TABS = ("One text", "Two texts", "Search", "Document", "Methods")
 
 
 class Passes:
@@ -45,10 +56,9 @@ class Passes:
 def served(minilm: HardKumaModel) -> Iterator[tuple[str, Passes]]:
     """The app on a free port of this machine, and the encoder's counter."""
     passes = Passes(minilm)
-    app = build_app(minilm)
-    _, url, _ = app.launch(**launch_options(prevent_thread_lock=True, quiet=True))
-    yield url, passes
-    app.close()
+    app = start(build_app(minilm))
+    yield app.local_url, passes
+    app.close(verbose=False)
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +69,23 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[..., Any]]:
-    """open_page(width, scheme): a fresh visitor; the test fails if the page asked anyone else for anything."""
+    """open_page(tab, width, scheme): a fresh visitor; the test fails if the page asked anyone else for anything, or if a
+    script failed."""
     contexts, foreign = [], []
 
-    def open_page(width: int = 1200, scheme: str = "light") -> Any:
+    def open_page(tab: str = "text", width: int = 1200, scheme: str = "light") -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(180_000)  # on a busy machine a page takes its time
+        page.on("pageerror", lambda error: foreign.append(str(error)))
         page.on(
             "request",
             lambda request: request.url.startswith((served[0], "blob:", "data:", "file:")) or foreign.append(request.url),
         )
-        page.goto(served[0], timeout=180_000)
-        page.wait_for_selector("#gates .hk-text")
+        page.goto(f"{served[0]}#{tab}", timeout=180_000)
+        page.wait_for_selector(f"#panel-{tab}:not([hidden]):not(.stale)")
+        page.wait_for_selector(f"#{tab} > *")
         return page
 
     yield open_page
@@ -82,8 +95,11 @@ def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[...
 
 
 def wait_for_text(page: Any, place: str, text: str) -> None:
+    """Until a place shows this text, and nothing that is out of date."""
     page.wait_for_function(
-        "([place, text]) => document.querySelector(place + ' .hk-text')?.textContent === text", arg=[place, text]
+        "([place, text]) => document.querySelector(place + ' .hk-text')?.textContent === text "
+        "&& !document.querySelector(place).closest('.stale')",
+        arg=[place, text],
     )
 
 
@@ -92,21 +108,29 @@ def settled(page: Any, place: str) -> str:
     before = None
     while (now := page.inner_text(place)) != before:
         before = now
-        page.wait_for_timeout(400)
+        page.wait_for_timeout(300)
     return now
 
 
+def take_share(page: Any, steps: int) -> None:
+    """Move the slider, which starts at 20%, by the keyboard."""
+    slider = page.get_by_role("slider")
+    slider.focus()
+    for _ in range(abs(steps)):
+        slider.press("ArrowRight" if steps > 0 else "ArrowLeft")
+
+
 @needs_chromium
-def test_typing_shows_the_words(open_page: Callable, minilm: HardKumaModel) -> None:
+def test_typing_shows_the_words_as_the_model_itself_decides(open_page: Callable, minilm: HardKumaModel) -> None:
     page, text = open_page(), "Ada Lovelace wrote to Charles Babbage about the engine in 1843."
-    wait_for_text(page, "#gates", EXAMPLES[0])
-    page.get_by_label("Text").first.fill("")
-    page.get_by_label("Text").first.type(text)
-    wait_for_text(page, "#gates", text)
-    record = score_texts(minilm, [text])[0].select(rate=0.2)
-    assert page.locator("#gates mark").all_inner_texts() == [word["word"] for word in record["words"]]
-    assert page.locator("#gates .hk-span").all_inner_texts() == [span["text"] for span in record["spans"]]
-    titles = [mark.get_attribute("title") for mark in page.locator("#gates mark").all()]
+    wait_for_text(page, "#text", TEXTS[0])
+    page.get_by_role("textbox", name="Text", exact=True).fill("")
+    page.get_by_role("textbox", name="Text", exact=True).type(text)
+    wait_for_text(page, "#text", text)
+    record = score_texts(minilm, [text])[0].select()
+    assert page.locator("#text mark").all_inner_texts() == [word["word"] for word in record["words"]]
+    assert page.locator("#text .hk-text .hk-span").all_inner_texts() == [span["text"] for span in record["spans"]]
+    titles = [mark.get_attribute("title") for mark in page.locator("#text mark").all()]
     assert titles == [f"probability {word['probability']:.2f}" for word in record["words"]]
 
 
@@ -115,76 +139,89 @@ def test_the_slider_reselects_without_encoding(
     open_page: Callable, served: tuple[str, Passes], minilm: HardKumaModel
 ) -> None:
     page, (_, passes) = open_page(), served
-    settled(page, "#gates")
+    settled(page, "#text")
     before = passes.count
-    slider = page.get_by_role("slider").first
-    slider.focus()
-    for _ in range(30):
-        slider.press("ArrowRight")
-    page.wait_for_function("document.querySelector('#gates').innerText.includes('10 of 20 words')")
-    for _ in range(60):
-        slider.press("ArrowLeft")
-    page.wait_for_function("document.querySelector('#gates').innerText.includes('1 of 20 words')")
-    settled(page, "#gates")
-    assert passes.count == before
-    record = score_texts(minilm, [EXAMPLES[0]])[0].select(rate=0.05)
-    assert page.locator("#gates .hk-span").all_inner_texts() == [span["text"] for span in record["spans"]]
+    take_share(page, 30)
+    page.wait_for_function("() => document.querySelector('#text').innerText.includes('10 of 20 words')")
+    assert page.get_by_label("a share of words").is_checked() and page.get_by_text("50%").is_visible()
+    take_share(page, -60)
+    page.wait_for_function("() => document.querySelector('#text').innerText.includes('1 of 20 words')")
+    settled(page, "#text")
+    scored = score_texts(minilm, [TEXTS[0]])[0]
+    spans = page.locator("#text .hk-text .hk-span")
+    assert passes.count == before + 1 and spans.all_inner_texts() == [s["text"] for s in scored.select(rate=0.05)["spans"]]
+    page.get_by_text("the model's own choice").click()
+    own = [span["text"] for span in scored.select()["spans"]]
+    page.wait_for_function("n => document.querySelectorAll('#text .hk-text .hk-span').length === n", arg=len(own))
+    assert spans.all_inner_texts() == own and passes.count == before + 1
 
 
 @needs_chromium
 def test_an_example_is_shown_when_clicked(open_page: Callable) -> None:
     page = open_page()
     page.get_by_role("button", name=re.compile(r"^Please restart")).first.click()
-    wait_for_text(page, "#gates", EXAMPLES[1])
+    wait_for_text(page, "#text", TEXTS[1])
 
 
 @needs_chromium
 def test_an_attack_is_text_everywhere(open_page: Callable) -> None:
     page = open_page()
-    page.get_by_label("Text").first.fill(ATTACK)
-    wait_for_text(page, "#gates", ATTACK)
+    page.get_by_role("textbox", name="Text", exact=True).fill(ATTACK)
+    wait_for_text(page, "#text", ATTACK)
     page.get_by_text("Every word's probability").click()
     page.get_by_role("tab", name="Methods").click()
-    page.get_by_label("Text").locator("visible=true").fill(ATTACK)
+    page.get_by_role("textbox", name="Text", exact=True).fill(ATTACK)
     page.get_by_role("button", name="Compare", exact=True).click()
-    wait_for_text(page, "#comparison", ATTACK)
+    wait_for_text(page, "#methods", ATTACK)
     page.get_by_role("tab", name="Two texts").click()
     page.get_by_label("First text").fill(ATTACK)
     page.get_by_label("Second text").fill(ATTACK)
-    page.get_by_role("button", name="Explain the similarity").click()
     wait_for_text(page, "#pair", ATTACK)
-    page.wait_for_timeout(500)
+    page.get_by_role("tab", name="Search").click()
+    page.get_by_label("Passages").fill(f"Rain fell.\n{ATTACK}")
+    page.get_by_label("Question").fill(ATTACK)
+    page.get_by_label("Question").press("Enter")
+    wait_for_text(page, "#search", ATTACK)
+    page.get_by_role("tab", name="Document").click()
+    page.get_by_label("Document", exact=True).locator("visible=true").last.fill(ATTACK)
+    page.get_by_role("button", name="Read", exact=True).click()
+    wait_for_text(page, "#document", ATTACK)
+    page.wait_for_timeout(300)
     assert page.title() == "HardKuma"
-    assert page.locator(":is(#gates, #numbers, #comparison) :is(script, img, b), #pair :is(script, img)").count() == 0
+    assert page.locator(".answer :is(script, img), #numbers :is(script, img), .answer .hk-text b").count() == 0
 
 
 @needs_chromium
-def test_limits_are_said(open_page: Callable, served: tuple[str, Passes]) -> None:
+def test_limits_are_said_and_a_long_paste_loses_nothing(open_page: Callable, served: tuple[str, Passes]) -> None:
     page, (_, passes) = open_page(), served
-    settled(page, "#gates")
-    before = passes.count
-    page.get_by_label("Text").first.fill("word " * (MAX_CHARACTERS // 5 + 1))
-    message = page.locator("#gates [role=alert]")
+    settled(page, "#text")
+    before, box = passes.count, page.get_by_role("textbox", name="Text", exact=True)
+    box.focus()
+    box.press("Control+a")
+    page.keyboard.insert_text(LONG)  # as a paste does: in one piece
+    message = page.locator("#text [role=alert]")
     message.wait_for()
-    assert f"The text has {MAX_CHARACTERS + 5:,} characters; at most {MAX_CHARACTERS:,} fit here." in message.inner_text()
-    page.get_by_label("Text").first.fill(" ")
+    assert f"The text has {len(LONG):,} characters; at most {MAX_CHARACTERS:,} fit here." in message.inner_text()
+    assert page.locator("#panel-text .count").inner_text() == f"{len(LONG):,} of at most {MAX_CHARACTERS:,} characters"
+    assert box.input_value() == LONG
+    box.fill(" ")
     page.get_by_text("Type or paste a text first.").wait_for()
     # Moving the slider now has nothing to show, and must not fail.
-    page.get_by_role("slider").first.press("ArrowRight")
-    assert settled(page, "#gates") == "Type or paste a text first."
+    take_share(page, 1)
+    assert settled(page, "#text") == "Type or paste a text first."
     assert passes.count == before
 
 
 @needs_chromium
 def test_downloads(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -> None:
     page = open_page()
-    page.get_by_label("Text").first.fill(ATTACK)
-    wait_for_text(page, "#gates", ATTACK)
+    page.get_by_role("textbox", name="Text", exact=True).fill(ATTACK)
+    wait_for_text(page, "#text", ATTACK)
     for name in ("JSON", "HTML"):
         with page.expect_download() as waiting:
             page.get_by_role("button", name=f"Download {name}").press("Enter")
         waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
-    record = score_texts(minilm, [ATTACK])[0].select(rate=0.2)
+    record = score_texts(minilm, [ATTACK])[0].select()
     saved = json.loads((tmp_path / "gates.json").read_text(encoding="utf-8"))
     assert saved.keys() == record.keys() and saved["text"] == ATTACK
     assert [word["word"] for word in saved["words"]] == [word["word"] for word in record["words"]]
@@ -195,75 +232,169 @@ def test_downloads(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -
 
 
 @needs_chromium
-def test_two_texts(open_page: Callable, minilm: HardKumaModel) -> None:
-    page = open_page()
-    page.get_by_role("tab", name="Two texts").click()
-    page.get_by_role("button", name=" / ".join(PAIRS[1])[:30]).click()
-    page.wait_for_function("text => document.querySelectorAll('textarea')[1].value === text", arg=PAIRS[1][0])
-    page.get_by_role("button", name="Explain the similarity").click()
-    page.locator("#pair .hk-record").nth(1).wait_for()
-    pair = explain_pair(minilm, *PAIRS[1], rate=0.2)
-    for place, side in enumerate((pair["a"], pair["b"])):
-        shown = page.locator("#pair .hk-record").nth(place)
-        assert shown.locator(".hk-text").inner_text() == PAIRS[1][place]
+def test_two_texts_are_joined_by_lines(open_page: Callable, minilm: HardKumaModel) -> None:
+    page = open_page("pair")
+    page.get_by_role("button", name=" / ".join(PAIRS[2])[:30]).click()
+    wait_for_text(page, "#pair", PAIRS[2][0])
+    pair = explain_pair(minilm, *PAIRS[2])
+    for number, side in enumerate((pair["a"], pair["b"])):
+        shown = page.locator("#pair .hk-text").nth(number)
+        assert shown.inner_text() == PAIRS[2][number]
         assert shown.locator(".hk-span").all_inner_texts() == [word["word"] for word in side["words"] if word["carries"]]
     assert f"Similarity {pair['similarity']:.2f}." in page.locator("#pair").inner_text()
-    slider = page.get_by_role("slider").locator("visible=true")
-    slider.focus()
-    for _ in range(30):
-        slider.press("ArrowRight")
-    more = [word["word"] for word in explain_pair(minilm, *PAIRS[1], rate=0.5)["a"]["words"] if word["carries"]]
-    page.wait_for_function(
-        "n => document.querySelector('#pair .hk-record').querySelectorAll('.hk-span').length === n", arg=len(more)
+    strong = [link["strength"] for link in pair["links"] if link["strength"] >= 0.1 * pair["similarity"]]
+    widths = [float(path.get_attribute("stroke-width")) for path in page.locator("#pair path").all()]
+    assert len(widths) == len(strong) > 0 and widths == sorted(widths, reverse=True)
+    # A line starts below the one word and ends above the other.
+    ends = page.evaluate(
+        """() => { const path = document.querySelector("#pair path"), frame = document.querySelector(".links");
+        const [[a, b]] = JSON.parse(document.querySelector(".linked").dataset.links);
+        const top = frame.getBoundingClientRect().top;
+        const [x, y] = [...document.querySelectorAll("#pair .hk-text")].map((text) => text.querySelectorAll("mark"));
+        const length = path.getTotalLength();
+        return [path.getPointAtLength(0).y + top - x[a].getBoundingClientRect().bottom,
+                y[b].getBoundingClientRect().top - path.getPointAtLength(length).y - top]; }"""
     )
+    assert all(-1 <= distance < 12 for distance in ends), ends
     page.get_by_label("Second text").fill("")
-    page.get_by_role("button", name="Explain the similarity").click()
     page.locator("#pair [role=alert]").wait_for()
 
 
 @needs_chromium
-def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Passes]) -> None:
-    page, (_, passes) = open_page(), served
-    page.get_by_role("tab", name="Methods").click()
+def test_texts_with_nothing_in_common(open_page: Callable) -> None:
+    page = open_page("pair")
+    page.get_by_role("button", name=" / ".join(PAIRS[3])[:30]).click()
+    wait_for_text(page, "#pair", PAIRS[3][0])
+    assert "These texts have nothing in common" in page.inner_text("#pair")
+    assert page.locator("#pair path").count() == page.locator("#pair .hk-span").count() == 0
+
+
+@needs_chromium
+def test_search_shows_the_nearest_lines_and_their_words(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -> None:
+    page = open_page("search")
+    best = SearchIndex.build(minilm, PASSAGES).search(minilm, QUESTIONS[0], 1)[0]
+    wait_for_text(page, "#search", best.passage.text)
+    match = page.locator("#search li").first
+    assert match.locator(".hk-span").all_inner_texts() == best.words != []
+    assert match.locator(".score").inner_text().split() == [f"{best.similarity:.2f}", "line", "4"]
+    page.get_by_label("Question").fill(QUESTIONS[3])
+    page.keyboard.press("Enter")
+    page.get_by_text("Nothing here answers that").wait_for()
+    (tmp_path / "lines.txt").write_text("The battle ended in 1815.\n\nSoup is served at noon.\n", encoding="utf-8")
+    page.locator("#panel-search [type=file]").set_input_files(tmp_path / "lines.txt")
+    page.wait_for_function("() => document.querySelectorAll('#search li').length === 2")
+    assert page.get_by_label("Passages").input_value() == (tmp_path / "lines.txt").read_text(encoding="utf-8")
+    page.get_by_label("Passages").fill("a line\n" * 2001)
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_text("There are 2,001 lines; at most 2,000 fit here.").wait_for()
+
+
+@needs_chromium
+def test_a_document_is_a_heat_map_with_its_terms(open_page: Callable, minilm: HardKumaModel) -> None:
+    page = open_page("document")
+    wait_for_text(page, "#document", DOCUMENT)
+    terms = find_terms(minilm, DOCUMENT.split("\n"))
+    assert page.locator(".terms button").all_inner_texts() == [term.text for term in terms]
+    page.locator(".terms button").first.click()
+    here = page.locator(".heat .here")
+    assert terms[0].text.lower() in here.inner_text().lower() and page.locator(".heat .found").count() >= 1
+    box = page.locator("#long")
+    box.focus()
+    box.press("Control+a")
+    page.keyboard.insert_text(LONG)
+    assert page.locator("#panel-document .count").inner_text() == f"{len(LONG):,} of at most 200,000 characters"
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.wait_for_function("n => document.querySelector('#document .hk-text')?.textContent.length === n", arg=len(LONG))
+    assert page.text_content("#document .hk-text") == box.input_value() == LONG
+
+
+@needs_chromium
+def test_what_is_out_of_date_is_dimmed_and_a_long_wait_is_said(open_page: Callable) -> None:
+    page = open_page("methods")
+    answer, panel = page.locator("#methods"), page.locator("#panel-methods")
+    page.locator("#methods section").nth(3).wait_for()
+    page.get_by_role("textbox", name="Text", exact=True).fill("Something else.")
+    page.wait_for_function("() => getComputedStyle(document.querySelector('#methods')).opacity < 0.5")
+    assert "router" in answer.inner_text()  # still there, but dimmed
+    page.route("**/show/methods", lambda route: page.wait_for_timeout(900) or route.continue_())
     page.get_by_role("button", name="Compare", exact=True).click()
-    page.locator("#comparison section").nth(3).wait_for()
-    headings = page.locator("#comparison h3").all_inner_texts()
+    page.wait_for_selector("#panel-methods.busy")
+    wait_for_text(page, "#methods", "Something else.")
+    assert (
+        "busy" not in panel.get_attribute("class").split() and answer.evaluate("e => getComputedStyle(e).opacity") > "0.1"
+    )
+    page.unroute("**/show/methods")
+    page.route("**/show/methods", lambda route: route.abort())
+    page.get_by_role("textbox", name="Text", exact=True).fill("The server is gone.")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.get_by_text("The server does not answer.").wait_for()
+
+
+@needs_chromium
+def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Passes], minilm: HardKumaModel) -> None:
+    page, (_, passes) = open_page("methods"), served
+    page.locator("#methods section").nth(3).wait_for()
+    headings = page.locator("#methods h3").all_inner_texts()
     assert headings == ["HardKuma gates", "Attention received", "Norm of the state", "Leave one word out"]
-    words = len(re.findall(r"\w+", EXAMPLES[1]))
+    boxes = [section.bounding_box() for section in page.locator("#methods section").all()]
+    assert len({box["x"] for box in boxes}) == len({box["y"] for box in boxes}) == 2  # two by two
+    captions = page.locator("#methods section .hk-caption").all_inner_texts()
+    assert all(re.match(r"\d+\.\d\d s, \d+ pass(es)? of the encoder", caption) for caption in captions)
+    words, own = len(re.findall(r"\w+", TEXTS[1])), score_texts(minilm, [TEXTS[1]])[0].select()
+    marked = sum(word["selected"] for word in own["words"])
+    assert all(f"of {marked} words in common" in caption for caption in captions[1:])
+    # Every method has the same shades, in another order.
+    shades = (
+        "section => [...section.querySelectorAll('mark')].map(mark => mark.style.getPropertyValue('--share')).sort().join()"
+    )
+    assert len({section.evaluate(shades) for section in page.locator("#methods section").all()}) == 1
     before = passes.count
-    slider = page.get_by_role("slider").locator("visible=true")
-    slider.focus()
-    for _ in range(30):
-        slider.press("ArrowRight")
+    take_share(page, 30)
     half = (words + 1) // 2
-    page.wait_for_function(f"document.querySelector('#comparison').innerText.includes('of {half} words in common')")
-    settled(page, "#comparison")
+    page.wait_for_function(f"() => document.querySelector('#methods').innerText.includes('of {half} words in common')")
+    settled(page, "#methods")
     assert passes.count == before
-    page.get_by_label("Text").locator("visible=true").fill("x " * MAX_CHARACTERS_COMPARED)
+    page.get_by_role("textbox", name="Text", exact=True).fill("x " * MAX_CHARACTERS_COMPARED)
     page.get_by_role("button", name="Compare", exact=True).click()
-    page.locator("#comparison [role=alert]").wait_for()
+    page.locator("#methods [role=alert]").wait_for()
+
+
+# A mouse is never used in tests of the keyboard, so what has focus is found as a keyboard user finds it.
+FOCUSED = """() => { const e = document.activeElement;
+  const s = getComputedStyle(e.matches(".choices input") ? e.nextElementSibling : e);
+  const name = e.innerText || e.ariaLabel || e.value || e.type;
+  return [name, e.type ?? e.tagName, s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2]; }"""
+
+
+def tab_through(page: Any, number: int) -> str:
+    """What the key Tab reaches; everything shows that it has the focus."""
+    reached = []
+    for _ in range(number):
+        page.keyboard.press("Tab")
+        name, kind, outlined = page.evaluate(FOCUSED)
+        assert outlined or kind == "BODY", f"no focus is seen on {name}"
+        reached.append(f"{name} {kind}")
+    return " | ".join(reached)
 
 
 @needs_chromium
 def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     page = open_page()
-    page.locator("body").press("Tab")
-    reached = []
-    for _ in range(30):
-        reached.append(page.evaluate(FOCUSED))
-        page.keyboard.press("Tab")
-    seen = " | ".join(map(str, reached))
+    seen = tab_through(page, 11)
     for name in ("One text", "textarea", "range", "Download JSON", "Download HTML", "Every word's probability"):
         assert name in seen, (name, seen)
-    assert all(example[:20] in seen for example in EXAMPLES)
-    page.get_by_role("tab", name="One text").press("ArrowRight")
-    page.get_by_role("tab", name="Two texts").press("Enter")
-    reached = []
-    for _ in range(12):
-        reached.append(page.evaluate(FOCUSED))
-        page.keyboard.press("Tab")
-    seen = " | ".join(map(str, reached))
-    assert "Explain the similarity" in seen and all(a[:20] in seen for a, _ in PAIRS), seen
+    assert all(example[:20] in seen for example in TEXTS), seen
+    page.get_by_role("tab", name="One text").focus()
+    for number in range(1, len(TABS) + 1):
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("document.activeElement.innerText") == TABS[number % len(TABS)]
+        assert page.get_by_role("tabpanel").get_attribute("aria-labelledby") == page.evaluate("document.activeElement.id")
+    page.keyboard.press("ArrowRight")
+    seen = tab_through(page, 9)
+    assert seen.count("textarea") == 2 and all(a[:20] in seen for a, _ in PAIRS), seen
+    page.get_by_label("Second text").fill("A dog.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("() => document.querySelectorAll('#pair .hk-text')[1]?.textContent === 'A dog.'")
 
 
 CONTRAST = """(selector) => {
@@ -286,38 +417,75 @@ CONTRAST = """(selector) => {
 
 
 @needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (320, "dark"), (1200, "light"), (1200, "dark")])
 def test_readable_in_light_and_dark_and_on_a_phone(width: int, scheme: str, open_page: Callable) -> None:
-    page = open_page(width, scheme)
-    page.get_by_label("Text").first.fill("w" * 300)
-    wait_for_text(page, "#gates", "w" * 300)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "one must scroll sideways"
-    page.get_by_label("Text").first.fill(EXAMPLES[0])
-    wait_for_text(page, "#gates", EXAMPLES[0])
-    # A full shade, whatever the probabilities are.
-    page.evaluate("document.querySelectorAll('#gates mark').forEach(mark => mark.style.setProperty('--share', '100%'))")
-    for place in ("#gates mark", "#gates .hk-caption", ".hk-legend span"):
+    page = open_page("text", width, scheme)
+    page.get_by_role("textbox", name="Text", exact=True).fill("w" * 300)
+    wait_for_text(page, "#text", "w" * 300)
+    narrow = "document.documentElement.scrollWidth <= innerWidth"
+    assert page.evaluate(narrow), "one must scroll sideways"
+    page.get_by_role("textbox", name="Text", exact=True).fill(TEXTS[0])
+    wait_for_text(page, "#text", TEXTS[0])
+    # A full shade, whatever the probabilities are, in every hue.
+    page.evaluate(
+        """document.querySelectorAll('#text mark').forEach((mark, i) => {
+        mark.style.setProperty('--share', '100%'); mark.classList.add(`hk-hue${i % 6}`); })"""
+    )
+    for place in ("#text mark", "#text .hk-caption", ".hk-legend span", "header p", ".choices span", ".example", "summary"):
         assert page.evaluate(CONTRAST, place) >= 4.5, place
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).every(v => v < 60)")
     assert dark == (scheme == "dark")
+    for name in TABS:
+        tab = page.get_by_role("tab", name=name)
+        tab.click()
+        box = tab.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        page.wait_for_selector(f"#{tab.get_attribute('aria-controls').removeprefix('panel-')} > *")
+        assert page.evaluate(narrow), name
+
+
+def fetch(address: str, body: bytes | None = None) -> tuple[dict[str, str], str]:
+    with urllib.request.urlopen(urllib.request.Request(address, body)) as answer:
+        return dict(answer.headers), answer.read().decode()
 
 
 def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
     assert served[0].startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(served[0]) as answer:
-        policy, page = answer.headers["Content-Security-Policy"], answer.read().decode()
-    assert "default-src 'self'" in policy and "http" not in policy
-    assert not re.search(r"fonts\.g(oogleapis|static)\.com|cdnjs|<script[^>]+src=[\"']https?:", page)
-    options = launch_options()
-    assert options["share"] is False
+    headers, page = fetch(served[0])
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "http" not in policy and "eval" not in policy
+    assert "script-src 'self';" in policy
+    _, style = fetch(f"{served[0]}page.css")
+    _, script = fetch(f"{served[0]}page.js")
+    assert not re.search(r"https?:|//\w", page) and not re.search(r"https?:|url\(|@import", style)
+    assert re.findall(r"https?://\S+?(?=[\"'])", script) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+
+
+def test_bad_requests_are_answered(served: tuple[str, Passes]) -> None:
+    for body, message in (
+        (b"", "must be JSON"),
+        (b"[1]", "must be a JSON object, got a list"),
+        (b'{"text": 3}', "text must be a text, got a int"),
+        (b'{"text": "a", "percent": "x"}', "percent must be a number, got a str"),
+        (b'{"text": "a", "selector": "nouns"}', "nouns"),
+        (b'"' + b"x" * MAX_BODY + b'"', f"at most {MAX_BODY:,}"),
+    ):
+        assert message in json.loads(fetch(f"{served[0]}show/text", body)[1])["text"], body[:40]
+    answer = json.loads(fetch(f"{served[0]}show/text", b'{"text": "half \\ud83d of one", "percent": NaN}')[1])
+    assert "half \ufffd of one" not in answer["text"] and "<mark" in answer["text"] and "\ufffd" in answer["text"]
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        fetch(f"{served[0]}show/nothing", b"{}")
+
+
+def test_a_query_takes_what_it_knows() -> None:
+    assert Query.parse(b'{"text": "a", "percent": null, "other": 1}') == Query("a")
 
 
 def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     model = make_model()
     demo, passes = Demo(model), Passes(model)
     scored = demo.score("marie curie moved to paris in 1891 .")
-    assert passes.count == 1
+    assert passes.count == 1 and demo.score("marie curie moved to paris in 1891 .") is scored
     shown = {show_record(scored, percent) for percent in range(5, 51, 5)}
     assert passes.count == 1 and len(shown) > 2
 
@@ -335,38 +503,67 @@ def test_the_demo_of_several_selectors(make_two: Callable) -> None:
         assert [word["probability"] for word in pair["a"]["words"]] == pytest.approx(expected.probabilities, abs=1e-6)
 
 
-def chooser(app: Any) -> dict[str, Any]:
-    [radio] = [part["props"] for part in app.config["components"] if part["props"].get("elem_id") == "selector"]
-    return radio
+def chooser(page: str) -> tuple[bool, dict[str, bool]]:
+    """Whether there is a choice of selectors, and which are offered and chosen."""
+    hidden = "<fieldset hidden><legend>Selector" in page
+    return not hidden, {name: bool(on) for name, on in re.findall(r'name="selector" value="(\w+)"( checked)?', page)}
 
 
 def test_the_page_has_a_choice_where_there_are_several(make_two: Callable, make_model: Callable) -> None:
-    shown = chooser(build_app(make_two()))
-    assert [label for label, _ in shown["choices"]] == ["meaning", "entities"]
-    assert shown["visible"] and shown["value"] == "meaning"
-    assert chooser(build_app(make_two(), "entities"))["value"] == "entities"
-    assert not chooser(build_app(make_model()))["visible"]
+    assert chooser(render_index(Demo(make_two()))) == (True, {"meaning": True, "entities": False, "all": False})
+    assert chooser(render_index(Demo(make_two(), "entities")))[1] == {"meaning": False, "entities": True, "all": False}
+    assert not chooser(render_index(Demo(make_model())))[0]
 
 
 @needs_chromium
 def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> None:
     model = make_two()
-    app = build_app(model)
-    _, url, _ = app.launch(**launch_options(prevent_thread_lock=True, quiet=True))
+    app = start(build_app(model))
     page = browser.new_page()
     page.set_default_timeout(180_000)
+    marks = "[...document.querySelectorAll('#text mark')].map((mark) => mark.title)"
     try:
-        page.goto(url, timeout=180_000)
-        page.wait_for_selector("#gates .hk-text")
-        for name in ("entities", "meaning"):
-            page.get_by_label(name, exact=True).check()
-            scored = score_texts(model, [EXAMPLES[0]], selector=name)[0]
-            titles = [f"probability {value:.2f}" for value in scored.probabilities]
-            marks = "[...document.querySelectorAll('#gates mark')].map((mark) => mark.title)"
+        page.goto(app.local_url, timeout=180_000)
+        page.wait_for_selector("#text .hk-text")
+        scored = {name: score_texts(model, [TEXTS[0]], selector=name)[0].probabilities for name in ("entities", "meaning")}
+        for name, values in scored.items():
+            page.get_by_text(name, exact=True).click()
+            titles = [f"probability {value:.2f}" for value in values]
             page.wait_for_function(f"(titles) => {marks}.join() === titles.join()", arg=titles)
+        page.get_by_text("all", exact=True).click()
+        both = list(zip(scored["meaning"], scored["entities"], strict=True))
+        titles = [f"meaning {first:.2f}, entities {second:.2f}" for first, second in both]
+        page.wait_for_function(f"(titles) => {marks}.join() === titles.join()", arg=titles)
+        hues = [mark.get_attribute("class") for mark in page.locator("#text mark").all()]
+        assert hues == [f"hk-hue{int(second > first)}" for first, second in both]
+        assert page.locator("#text .hk-legend .hk-span").all_inner_texts() == ["meaning", "entities", "word"]
     finally:
         page.close()
-        app.close()
+        app.close(verbose=False)
+
+
+def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None:
+    demo, text = Demo(make_model()), "marie curie moved to paris .\n\n  She stayed. Nobody knew why ?"
+    scored, _ = demo.document(text)
+    sentences = ["marie curie moved to paris .", "She stayed.", "Nobody knew why ?"]
+    expected = score_texts(demo.model, sentences)
+    assert [scored.text[start:end] for start, end in scored.words] == re.findall(r"\w+", text) and scored.text == text
+    assert scored.probabilities == [value for item in expected for value in item.probabilities]
+
+
+def test_passages_are_lines_and_long_ones_are_cut(make_model: Callable) -> None:
+    demo = Demo(make_model())
+    number, matches = demo.search("\n marie moved \n" + "It rained all day. " * 40, "marie moved")
+    assert number == 3 and matches[0].passage.text == "marie moved" and matches[0].passage.row == 2
+    assert {match.passage.row for match in matches} == {2, 3}
+    for passages, question, message in (
+        ("", "why", "Paste some lines"),
+        ("a", " ", "Ask a question"),
+        ("a", "b" * 1001, "1,001"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            demo.search(passages, question)
+    assert check_lines("a\n" * 2000) == "a\n" * 2000
 
 
 def test_texts_that_are_compared_have_few_words_and_whole_characters() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardkuma.rendering import page_foot, page_head, render_page, render_record
+from hardkuma.rendering import page_foot, page_head, render_page, render_pair, render_record, render_words
+from hardkuma.rendering.style import DARK, HUES, LIGHT
 
 ATTACK = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> &amp; </figure>"
 
@@ -66,10 +67,11 @@ def test_an_attack_is_text() -> None:
     assert parsed.tags.count("figure") == 2
 
 
-def test_words_say_their_probability_and_spans_are_outlined() -> None:
+def test_words_say_their_probability_and_spans_are_marked_whole() -> None:
     html = render_record(make_record("the river Seine"))
     assert '<mark style="--share:33%" title="probability 0.33">river</mark>' in html
-    assert '<span class="hk-span" role="group" aria-label="selected, probability 0.75"><mark' in html
+    marked = '<span class="hk-span" style="--share:75%" role="group" aria-label="selected, probability 0.75"><mark'
+    assert marked in html
     assert html.count('class="hk-span"') == 1 and "1 of 3 words" in html
 
 
@@ -93,3 +95,43 @@ def test_a_page_can_be_written_in_pieces() -> None:
     records = [make_record("one two"), make_record("three")]
     pieces = page_head("T") + "".join(render_record(record) + "\n" for record in records) + page_foot()
     assert pieces == render_page(records, "T")
+
+
+def make_side(text: str, falls: list[float], carrying: float) -> dict:
+    words = [
+        word | {"fall": fall, "carries": fall >= carrying}
+        for word, fall in zip(make_record(text)["words"], falls, strict=True)
+    ]
+    return {"text": text, "words": words, "truncated": False}
+
+
+def make_pair(similarity: float, carrying: float, **changes: object) -> dict:
+    checks = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
+    sides = {name: make_side("the cat", [0.01, 0.2], carrying) for name in "ab"}
+    said = {"similarity": similarity, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
+    return {**said, **sides, "faithfulness": checks, **changes}
+
+
+def test_the_shade_of_a_pair_is_absolute_and_not_by_its_strongest_word() -> None:
+    for similarity in (0.8, 0.4):
+        assert '--share:80%" title="the similarity falls by 0.200 without it">cat' in render_pair(
+            make_pair(similarity, 0.2)
+        )
+    assert "have nothing in common" not in render_pair(make_pair(0.4, 0.2))
+
+
+def test_texts_with_nothing_in_common_are_said_to_be_so_and_a_failed_check_too() -> None:
+    nothing = {"similarity_without": None, "faithful": None}
+    shown = render_pair(make_pair(-0.01, 9.0, explained=False, reason="it is <low>", faithfulness=nothing))
+    assert "<b>These texts have nothing in common</b>: it is &lt;low&gt;." in shown and "hk-span" not in shown
+    assert "--share:0%" in shown and "--share:80%" not in shown and "match each other" not in shown
+    shown = render_pair(make_pair(0.4, 0.2, explained=False, reason="others do as much", notes=["a & b"]))
+    assert "<b>Not explained</b>: others do as much." in shown and "Note: a &amp; b." in shown
+    assert "Not explained" not in render_pair(make_pair(0.4, 0.2))
+
+
+def test_every_selector_has_a_hue_in_light_and_dark() -> None:
+    words = [{"start": 0, "end": 1, "probability": 0.5, "hue": HUES + 1}]
+    assert '<mark class="hk-hue1" style="--share:50%"' in render_words("a", words)
+    for colours in (LIGHT, DARK):
+        assert len(set(re.findall(r"--hue\d: ([\d, ]+);", colours))) == HUES

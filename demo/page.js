@@ -1,0 +1,193 @@
+"use strict";
+// Each tab has a form and a place for the answer. A tab with data-wait asks by itself so many milliseconds after a change,
+// the others when their button is pressed. While what is shown answers something else than what is typed it is dimmed.
+
+const settings = document.getElementById("settings");
+const panels = new Map();
+
+function chosen() {
+  const {selector, decision, percent} = settings.elements;
+  return {selector: selector.value || null, percent: decision.value === "share" ? Number(percent.value) : null};
+}
+
+function post(address, query) {
+  const headers = {"Content-Type": "application/json"};
+  return fetch(address, {method: "POST", headers, body: query}).then((reply) => reply.json());
+}
+
+class Panel {
+  constructor(element) {
+    this.element = element;
+    this.form = element.querySelector("form");
+    this.answer = element.querySelector(".answer");
+    this.wait = element.dataset.wait === undefined ? null : Number(element.dataset.wait);
+    this.shownTexts = this.shown = this.timer = null;
+    this.running = this.again = false;
+    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.ask(); });
+    this.form.addEventListener("input", () => this.changed());
+    this.form.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.ask(); }
+    });
+    for (const example of element.querySelectorAll(".example")) example.addEventListener("click", () => this.fill(example.dataset));
+    for (const button of element.querySelectorAll("[data-save]")) button.addEventListener("click", () => this.save(button.dataset.save));
+    for (const input of element.querySelectorAll("[data-into]")) input.addEventListener("change", () => this.read(input));
+    this.answer.addEventListener("click", (event) => {
+      if (event.target.dataset.term) showTerm(this.answer, event.target.dataset.term);
+    });
+    this.count();
+  }
+
+  async read(input) {  // the file stays in the browser: its text goes into the box
+    if (!input.files.length) return;
+    document.getElementById(input.dataset.into).value = await input.files[0].text();
+    this.changed();
+    this.ask();
+  }
+
+  texts() { return JSON.stringify(this.values()); }
+  query() { return JSON.stringify({...this.values(), ...chosen()}); }
+  values() {  // not FormData, which makes \r\n of a line's end
+    return Object.fromEntries([...this.form.querySelectorAll("[name]")].map((field) => [field.name, field.value]));
+  }
+
+  fill(values) {
+    for (const [name, value] of Object.entries(values)) this.form.elements[name].value = value;
+    this.changed();
+    this.ask();
+  }
+
+  changed() {
+    this.count();
+    this.dim();
+    clearTimeout(this.timer);
+    if (this.wait !== null) this.timer = setTimeout(() => this.ask(), this.wait);
+  }
+
+  settingsChanged() {  // the same texts with other settings need no button
+    this.dim();
+    if (this.wait !== null || this.shownTexts === this.texts()) this.ask();
+  }
+
+  opened() {
+    if (this.shown === null || this.shown !== this.query()) this.settingsChanged();
+    if (this.shown === null) this.ask();
+    this.draw();
+  }
+
+  dim() { this.element.classList.toggle("stale", this.shown !== null && this.shown !== this.query()); }
+
+  count() {
+    for (const box of this.form.querySelectorAll("textarea")) {
+      const length = [...box.value].length, limit = Number(box.dataset.limit);
+      const place = box.parentElement.querySelector(".count");
+      place.textContent = `${length.toLocaleString("en")} of at most ${limit.toLocaleString("en")} characters`;
+      place.classList.toggle("over", length > limit);
+      place.hidden = length < limit / 2;
+    }
+  }
+
+  async ask() {
+    if (this.running) { this.again = true; return; }
+    const query = this.query(), texts = this.texts();
+    if (query === this.shown) return this.dim();
+    this.running = true;
+    const busy = setTimeout(() => this.element.classList.add("busy"), 500);
+    this.answer.setAttribute("aria-busy", "true");
+    try {
+      const parts = await post(`show/${this.element.dataset.tab}`, query);
+      for (const [id, html] of Object.entries(parts)) document.getElementById(id).innerHTML = html;
+    } catch {
+      this.answer.innerHTML = '<p class="hk-problem" role="alert">The server does not answer. Is it still running?</p>';
+    }
+    this.shown = query;
+    this.shownTexts = texts;
+    this.running = false;
+    clearTimeout(busy);
+    this.element.classList.remove("busy");
+    this.answer.removeAttribute("aria-busy");
+    this.dim();
+    this.draw();
+    if (this.again) { this.again = false; this.ask(); }
+  }
+
+  async save(kind) {  // the file is made here from what the server sends: none is written there
+    const file = await post(`save/${kind}`, this.query());
+    if (!file.content) return;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([file.content], {type: file.type}));
+    link.download = file.name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  draw() { for (const pair of this.answer.querySelectorAll(".linked")) drawLinks(pair); }
+}
+
+// Where a term stands in a long text: all are marked, and every click goes to the next.
+function showTerm(answer, term) {
+  const wanted = term.toLowerCase(), first = wanted.split(/\s/)[0];
+  const holds = (element) => element.textContent.toLowerCase().includes(wanted);
+  let found = [...answer.querySelectorAll(".heat .hk-span")].filter(holds);
+  if (!found.length) found = [...answer.querySelectorAll(".heat mark")].filter((mark) => mark.textContent.toLowerCase() === first);
+  const next = (found.findIndex((element) => element.classList.contains("here")) + 1) % found.length;
+  for (const old of answer.querySelectorAll(".found")) old.classList.remove("found", "here");
+  for (const element of found) element.classList.add("found");
+  found[next]?.classList.add("here");
+  found[next]?.scrollIntoView({block: "center"});
+}
+
+// Lines between the words of two texts, as thick as the link is strong.
+function drawLinks(pair) {
+  pair.querySelector("svg.links")?.remove();
+  const [first, second] = [...pair.querySelectorAll(".hk-text")].map((text) => text.querySelectorAll("mark"));
+  const frame = pair.getBoundingClientRect();
+  if (!second || !frame.width) return;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "links");
+  svg.setAttribute("aria-hidden", "true");
+  for (const [a, b, share] of JSON.parse(pair.dataset.links)) {
+    const [from, to] = [first[a], second[b]].map((mark) => (mark.closest(".hk-span") ?? mark).getBoundingClientRect());
+    const x1 = from.left + from.width / 2 - frame.left, y1 = from.bottom - frame.top;
+    const x2 = to.left + to.width / 2 - frame.left, y2 = to.top - frame.top;
+    const path = document.createElementNS(svg.namespaceURI, "path");
+    const middle = (y1 + y2) / 2;
+    path.setAttribute("d", `M${x1} ${y1} C${x1} ${middle} ${x2} ${middle} ${x2} ${y2}`);
+    path.setAttribute("stroke-width", (1 + 11 * share).toFixed(2));
+    svg.append(path);
+  }
+  pair.prepend(svg);
+}
+
+function open(tab, focus) {
+  for (const other of document.querySelectorAll("[role=tab]")) {
+    const selected = other === tab;
+    other.setAttribute("aria-selected", selected);
+    other.tabIndex = selected ? 0 : -1;
+    document.getElementById(other.getAttribute("aria-controls")).hidden = !selected;
+  }
+  if (focus) tab.focus();
+  history.replaceState(null, "", `#${tab.id.slice(4)}`);
+  current().opened();
+}
+
+function current() { return panels.get(document.querySelector("[role=tabpanel]:not([hidden])")); }
+
+for (const element of document.querySelectorAll("[role=tabpanel]")) panels.set(element, new Panel(element));
+const tabs = [...document.querySelectorAll("[role=tab]")];
+tabs.forEach((tab, number) => {
+  tab.addEventListener("click", () => open(tab, false));
+  tab.addEventListener("keydown", (event) => {
+    const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+    const target = event.key === "Home" ? 0 : event.key === "End" ? tabs.length - 1 : number + step;
+    if (!Number.isNaN(target)) { event.preventDefault(); open(tabs[(target + tabs.length) % tabs.length], true); }
+  });
+});
+settings.addEventListener("submit", (event) => event.preventDefault());
+settings.addEventListener("input", (event) => {
+  const {decision, percent} = settings.elements;
+  if (event.target === percent) decision.value = "share";  // who moves the slider wants a share
+  settings.querySelector("output").textContent = `${percent.value}%`;
+  current().settingsChanged();
+});
+new ResizeObserver(() => current().draw()).observe(document.querySelector("main"));
+open(document.getElementById(`tab-${location.hash.slice(1)}`) ?? tabs[0], false);
