@@ -103,7 +103,7 @@ class ScoredText:
         """
         check_selection(rate, threshold)
         if rate is not None:
-            return self._decide_rate(count_at_rate(len(self.words), rate))
+            return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
         bar = self.threshold if threshold is None else threshold
         chosen = [value > bar for value in self.probabilities]
         if threshold is None and self.unit == "word" and not any(chosen):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..augmentation.registry import make_augmentation
+from ..common.formats import INPUT_FORMATS
 from ..training.recipe import PRECISIONS, RECIPES, SCHEDULES, BaseRecipe, make_recipe, read_values
 from ..training.settings import setting
 
@@ -34,6 +35,7 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     freeze_layers: int = setting(0, "so many of the lowest layers, and the embeddings, stay as they are", at_least=0)
     # On what
     data: list[str] = setting(["bundled"], "files, hf:DATASET ids, or bundled, the corpus that comes along")  # noqa: RUF009
+    format: str | None = setting(None, "of the files; null goes by the suffix", choices=INPUT_FORMATS)
     column: str | None = setting(None, "text column of JSON lines and CSV files")
     split_sentences: bool | None = setting(
         None, "cut paragraphs into sentences; null does so where the format holds paragraphs"

@@ -17,6 +17,7 @@ class TextSettings(Protocol):
     """The keys of a recipe that say which text it trains on."""
 
     data: list[str]
+    format: str | None
     column: str | None
     split_sentences: bool | None
     min_words: int
