@@ -48,6 +48,7 @@ class Tokens:
 @torch.inference_mode()
 def read_tokens(model: HardKumaModel, texts: list[str]) -> Tokens:
     """One pass for states and attention, and one without each token."""
+    model.encoder.set_attn_implementation("eager")  # the only one that hands out its weights
     rows: list[list[np.ndarray]] = []
     for number, text in enumerate(texts):
         inputs = model.tokenizer(text, return_tensors="pt")
@@ -239,13 +240,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--other-encoder", help="folder or Hub id, for the rows of transfer")
+    parser.add_argument("--parts", nargs="+", choices=("filters", "attention"), default=["filters", "attention"])
     options = parser.parse_args()
     sentences = [item.text for item in read_corpus(options.data / "ud-ewt/dev.conllu").sample(None)]
     texts = [text for text in sentences if 5 <= len(text.split()) <= LONGEST][:SENTENCES]
     model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     print("| | mean [smallest, largest] of 3 |\n|---|---|")
-    filter_rows(model, options.data / "stsb/sts-dev.csv")
-    token_axis_rows(options.data / "wnut17/dev.conll")
+    if "filters" in options.parts:
+        filter_rows(model, options.data / "stsb/sts-dev.csv")
+        token_axis_rows(options.data / "wnut17/dev.conll")
+    if "attention" not in options.parts:
+        return 0
     tokens = read_tokens(model, texts)
     attention_rows(tokens)
     if options.other_encoder:

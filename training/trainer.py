@@ -117,7 +117,7 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         store = StateStore(folder)
         rows, held_out = split_held_out(usable_rows(store, self.base), recipe.held_out, recipe.seed)
-        sample = np.random.default_rng(recipe.seed).permutation(rows)[:EXAMPLES] if self.base.config.kinds else []
+        sample = np.random.default_rng(recipe.seed).permutation(rows)[: EXAMPLES if self.base.config.kinds else 0]
         self.examples = [texts[row] for row in sample]
         if len(rows) < recipe.batch_size:
             raise ValueError(
