@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.model import BaseModel
+from torch import Tensor
 
 from ..evaluation.geometry import alignment, uniformity
 from .collator import DRAW, ROW, ViewCollator
@@ -22,10 +23,12 @@ class GeometryEvaluator(BaseEvaluator):
         self.greater_is_better, self.primary_metric = False, "uniformity"
 
     def __call__(
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+        self, model: BaseModel, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """{"alignment", "uniformity"}, both the lower the better; the same views and dropout at every call."""
-        was_training, anchors, positives = model.training, [], []
+        anchors: list[Tensor] = []
+        positives: list[Tensor] = []
+        was_training = model.training
         model.train()
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import BatchSemiHardTripletLoss, MultipleNegativesRankingLoss
+from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
@@ -22,24 +23,6 @@ from ..pooling_hardkuma import normalize
 from .recipe import EncoderRecipe
 
 KEPT, MASKED, LABELS = "kept", "masked", "labels"  # features of ours that the encoder does not take
-
-
-class LearnedScale(MultipleNegativesRankingLoss):
-    """Its scale, 1 / temperature, is a parameter, kept as a logarithm so that it stays positive."""
-
-    def __init__(self, model: SentenceTransformer, scale: float, **options: object):
-        nn.Module.__init__(self)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
-        super().__init__(model, scale=scale, **options)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
-
-    @property
-    def scale(self) -> Tensor:  # type: ignore[override] # a number there
-        return self.log_scale.exp()
-
-    @scale.setter
-    def scale(self, value: float) -> None:
-        """The parent sets it once; the parameter is made from the same number."""
 
 
 class Ranking(nn.Module):
@@ -51,10 +34,19 @@ class Ranking(nn.Module):
 
     def __init__(self, model: SentenceTransformer, temperature: float, learned: bool = False, symmetric: bool = False):
         super().__init__()
-        kind = LearnedScale if learned else MultipleNegativesRankingLoss
-        directions = ("query_to_doc", "query_to_query") if symmetric else ("query_to_doc",)
-        self.ranking = kind(model, scale=1 / temperature, directions=directions)
+        # A learned scale, 1 / temperature, is kept as a logarithm, so that it stays positive.
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learned else None
+        self.ranking = MultipleNegativesRankingLoss(
+            model,
+            scale=1.0 if learned else 1 / temperature,
+            similarity_fct=self._scaled if learned else cos_sim,
+            directions=("query_to_doc", "query_to_query") if symmetric else ("query_to_doc",),
+        )
         self.symmetric = symmetric
+
+    def _scaled(self, first: Tensor, second: Tensor) -> Tensor:
+        assert self.log_scale is not None
+        return cos_sim(first, second) * self.log_scale.exp()
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
         anchor, losses, rows = views[0], [], torch.arange(len(views[0]))
@@ -161,6 +153,7 @@ def make_contrast(model: SentenceTransformer, recipe: EncoderRecipe) -> Callable
 def encoder_of(model: nn.Module) -> PreTrainedModel:
     """The transformer inside; processes may have wrapped the model."""
     inner = getattr(model, "module", model)
+    assert isinstance(inner, SentenceTransformer)
     encoder = inner[0].auto_model
     assert isinstance(encoder, PreTrainedModel)
     return encoder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -175,7 +174,6 @@ class Recipe(BaseRecipe):
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
-@cache
 def recipe_keys(kind: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
     """All keys in the order of their declaration.
 

@@ -67,11 +67,11 @@ def test_a_learned_temperature_has_the_gradient_of_the_loop(model: SentenceTrans
     ranking = Ranking(model, 0.3, learned=True)
     ranking(views[:2]).backward()
     names = [name for name, parameter in ranking.named_parameters() if ".model." not in name]
-    assert names == ["ranking.log_scale"]
+    assert names == ["log_scale"]
     # The scale is 1 / tau: d/d(log scale) by a difference of the loop's values.
     step = 1e-3
     around = [naive_infonce(views[0], views[1], 0.3 * math.exp(-sign * step)) for sign in (1, -1)]
-    assert float(ranking.ranking.log_scale.grad) == pytest.approx((around[0] - around[1]) / (2 * step), rel=1e-2)
+    assert float(ranking.log_scale.grad) == pytest.approx((around[0] - around[1]) / (2 * step), rel=1e-2)
 
 
 def test_triplets_with_semi_hard_negatives(model: SentenceTransformer, views: list[Tensor]) -> None:
@@ -119,7 +119,7 @@ def test_masked_words(model: SentenceTransformer) -> None:
 def test_what_is_trained_beside_the_encoder(model: SentenceTransformer) -> None:
     assert Objective(model, EncoderRecipe()).own_state() == {}
     both = Objective(model, EncoderRecipe(learn_temperature=True, mlm_weight=0.1)).own_state()
-    assert "contrast.ranking.log_scale" in both and "masked_words.bias" in both
+    assert "contrast.log_scale" in both and "masked_words.bias" in both
     assert not [name for name in both if "embeddings" in name]
 
 

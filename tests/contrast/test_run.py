@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
+from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.contrast.layers import freeze_lower_layers, layers_of, reset_top_layers
 from hardkuma.contrast.run import last_checkpoint
@@ -57,6 +58,11 @@ def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: 
             assert moved == ("layer.1." in name), name
     # A folder for sentence-transformers, with its log.
     assert SentenceTransformer(str(tmp_path / "run" / "model")).encode(["the river"]).shape == (1, 32)
+    # Gates go on it at once, and its embeddings are theirs.
+    texts, folder = ["the river runs", "a team won"], tmp_path / "run" / "model"
+    gates = HardKumaModel.from_encoder(folder).eval()
+    embedded = gates(**gates.tokenizer(texts, padding=True, return_tensors="pt")).anchor_embedding
+    torch.testing.assert_close(embedded.detach(), torch.tensor(SentenceTransformer(str(folder)).encode(texts)))
     log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
     assert {"eval_alignment", "eval_uniformity"} <= {key for entry in log for key in entry}
     assert not list((tmp_path / "run").glob("**/*.bin")) and not list((tmp_path / "run").glob("**/*.pt"))
