@@ -41,7 +41,8 @@ RECORD_STYLE = f"""
 .hk-text mark, .hk-legend mark {{ color: var(--ink); border-radius: .2em; padding: .1em 0; print-color-adjust: exact;
   {_SHADE} }}
 .hk-span {{ {_SHADE} padding: .1em .12em .16em; margin: 0 1px; border-radius: .2em;
-  border-bottom: .14em solid var(--accent); color: var(--ink); print-color-adjust: exact; box-decoration-break: clone; -webkit-box-decoration-break: clone; }}
+  border-bottom: .14em solid var(--accent); color: var(--ink); print-color-adjust: exact;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; }}
 .hk-text .hk-span mark, .hk-legend .hk-span mark {{ background: none; }}
 {" ".join(f".hk-hue{number} {{ --mark: var(--hue{number}); }}" for number in range(HUES))}
 .hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
