@@ -288,7 +288,8 @@ class _Explanation:
             for _ in range(RANDOM_DRAWS)
         ]
         texts = [side.seen.only(side.carrying) for side in self.sides]
-        for removed in (carrying, lowest, [side.selected for side in self.sides], *draws):
+        removals: list[Sequence[Iterable[int]]] = [carrying, lowest, [side.selected for side in self.sides], *draws]
+        for removed in removals:
             texts += [side.seen.without(chosen) for side, chosen in zip(self.sides, removed, strict=True)]
         vectors = self._embed(texts).unflatten(0, (-1, 2))
         of_carrying = float(vectors[0, 0] @ vectors[0, 1])

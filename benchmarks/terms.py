@@ -59,9 +59,6 @@ def methods(model: HardKumaModel) -> dict[str, Callable[[list[str]], list[str]]]
     return {
         **{f"gates, {name}": by_gates(name) for name in model.config.names},
         "KeyBERT": lambda paragraphs: [term for term, _ in keybert.extract_keywords(" ".join(paragraphs), **options)],
-        "KeyBERT, diverse": lambda paragraphs: [
-            term for term, _ in keybert.extract_keywords(" ".join(paragraphs), **options, use_mmr=True, diversity=0.5)
-        ],
         "YAKE": lambda paragraphs: [term for term, _ in yake.extract_keywords(" ".join(paragraphs))],
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import huggingface_hub
@@ -27,7 +29,8 @@ def load_released() -> tuple[HardKumaModel, PreTrainedTokenizerBase]:
     """
     if not (RELEASED / "model.safetensors").is_file():
         raise FileNotFoundError(f"{RELEASED} has no model.safetensors: install the package again.")
-    model = HardKumaModel.from_pretrained(RELEASED).eval()
+    with _no_progress_bar():
+        model = HardKumaModel.from_pretrained(RELEASED).eval()
     return model, model.tokenizer
 
 
@@ -41,12 +44,12 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
     >>> load_model(device="cpu").config.model_type
     'hardkuma'
     """
-    logging.disable_progress_bar()
     if name is None:
         model = load_released()[0]
     else:
         _check_name(name)
-        model = HardKumaModel.from_pretrained(name).eval()
+        with _no_progress_bar():
+            model = HardKumaModel.from_pretrained(name).eval()
     try:
         if device == "meta":
             raise RuntimeError("it holds no values")
@@ -54,6 +57,18 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
         return model.to(target)  # type: ignore[arg-type]  # by transformers' decorator mypy takes this for the unbound method
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}); leave it out.") from error
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """A bar for a file that is here and small says nothing."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _check_name(name: str) -> None:

@@ -6,4 +6,7 @@ import sys
 
 from .serve import main
 
-sys.exit(main())
+try:
+    sys.exit(main())
+except KeyboardInterrupt:
+    sys.exit(130)

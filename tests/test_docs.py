@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hardkuma.__main__ import main
 from hardkuma.folder_hardkuma import TRAVELLING_FILES
 from tests.forks import ForkServer
 from tests.test_house import modules, room
@@ -85,31 +87,46 @@ def test_public_functions_have_docstrings_and_types() -> None:
                 assert node.returns is not None, f"{name}: {node.name}"
 
 
-def readme_blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 
 
-def test_readme_python_snippets_run_and_print_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def blocks_of(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks_of(name, "python")])
+def test_python_snippets_run_and_print_what_they_say(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`>>>` snippets are doctests; plain ones must run. They share one namespace, as a reader's session would."""
     monkeypatch.chdir(tmp_path)
-    blocks = readme_blocks("python")
-    assert blocks, "README shows Python"
+    blocks = blocks_of(document, "python")
     names: dict[str, object] = {}
     for number, block in enumerate(blocks):
         if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, f"README[{number}]", "README.md", 0)
+            test = doctest.DocTestParser().get_doctest(block, names, f"{document}[{number}]", document, 0)
             runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
             runner.run(test, clear_globs=False)
             assert runner.summarize().attempted > 0 == runner.summarize().failed
             names = test.globs
         else:
-            exec(compile(block, f"README[{number}]", "exec"), names)
+            exec(compile(block, f"{document}[{number}]", "exec"), names)
 
 
-def test_readme_names_only_files_that_exist() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", text):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_documents_name_only_files_that_exist(document: str) -> None:
+    path = ROOT / document
+    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for block in blocks_of("README.md", "console") for line in block.splitlines()]
+    assert len(lines) >= 4
+    for command, printed in zip(lines[::2], lines[1::2], strict=True):
+        program, *arguments = shlex.split(command.removeprefix("$ "))
+        assert program == "hardkuma" and main(arguments) == 0
+        assert capsys.readouterr().out == f"{printed}\n"
 
 
 def test_package_import_is_lazy(forks: ForkServer) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers.utils import logging
 
 import hardkuma
 from hardkuma import HardKumaModel, continues_batch, surface_batch
@@ -186,8 +187,12 @@ def test_interrupted_while_waiting_for_input_exits_130(folder: Path, forks: Fork
 
 
 def test_the_released_head_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.is_progress_bar_enabled()
     assert main(["gates", "Marie Curie moved to Paris because she had to."]) == 0
-    assert "[Paris]" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "[Paris]" in shown.out and "Loading weights" not in shown.err
+    hardkuma.load_released()
+    assert "Loading weights" not in capsys.readouterr().err and logging.is_progress_bar_enabled() == before
 
 
 def test_pair(capsys: pytest.CaptureFixture[str]) -> None:

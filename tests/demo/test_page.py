@@ -37,7 +37,7 @@ ATTACK = (
     "<script>document.title='broken'</script> <img src=x onerror=\"document.title='broken'\"> </p> &amp; "
     "${document.title='broken'} {{#each value}}x{{/each}} @children `quoted` <b>bold</b>"
 )
-LONG = "The ferry to Hydra leaves at noon. " * 2880  # 100,800 characters
+LONG = ("The ferry to Hydra leaves at noon." + " " * 205 + "\n") * 420  # 100,800 characters, soon read
 TABS = ("One text", "Two texts", "Search", "Document", "Methods")
 
 

@@ -24,6 +24,15 @@ def test_a_random_choice_in_the_order_of_the_text(tmp_path: Path) -> None:
     assert chosen != load_training_texts(recipe, said.append)
 
 
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    lines = [" = Lobster = ", " The <unk> lives in the sea . ", " A lobster lives in the cold sea . "]
+    (tmp_path / "wiki.data").write_text("\n".join(lines))
+    said: list[str] = []
+    chosen = load_training_texts(Recipe(data=[str(tmp_path / "wiki.data")], format="text"), said.append)
+    assert chosen == ["A lobster lives in the cold sea."]
+    assert said[1] == "text: left out: 1 headings, 1 sentences with <unk> (before that)"
+
+
 @pytest.mark.parametrize(("number", "kept"), [(3, 3), (10, 10), (256, 20)])
 def test_held_out_rows_are_a_random_part_of_at_most_a_fifth(number: int, kept: int) -> None:
     rows = np.arange(100) * 2
