@@ -2,8 +2,8 @@
 
     python docs/screenshots.py
 
-Needs Chromium (on Debian: `apt install chromium`) and the extras `demo` and `test`. It writes space.png (one text), the other
-tabs as page-*.png, space-phone.png (two texts on a phone, dark) and html-output.png beside itself.
+Needs Chromium (on Debian: `apt install chromium`) and the extras `demo` and `test`. It writes space.png (one text), the
+other tabs as page-*.png, space-phone.png (two texts on a phone, dark) and html-output.png beside itself.
 """
 
 from __future__ import annotations

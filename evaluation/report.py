@@ -138,13 +138,13 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
 
 def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
     """How each method is drawn: the leading ones in colour, all others in grey, which would hide them."""
-    leading = leading_methods(results)
+    leading = _leading_methods(results)
     coloured = [result for result in results if result.method in leading]
     styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(coloured)}
     return {result.method: styles.get(result.method, GREY) for result in results}
 
 
-def leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
+def _leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
     """The methods that a plot tells apart: by each measure in turn the best gates, then the best of all others, and on.
 
     With all in colour nobody can follow one of twenty-five lines.

@@ -13,7 +13,7 @@ import pytest
 
 from hardkuma.evaluation.benchmark import run_benchmark
 from hardkuma.evaluation.plots import GREY, bar_plot, line_plot, scatter_plot, style_of
-from hardkuma.evaluation.report import _styles, leading_methods, report_html
+from hardkuma.evaluation.report import _styles, _leading_methods, report_html
 
 from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, join_words, make_encoder, write_conll
@@ -98,7 +98,7 @@ def test_of_many_methods_six_have_colours(report: Path) -> None:
             metrics["sufficiency"] = {"value": number / 10}
         many.append(replace(norm, method=f"m{number}", title=f"m{number}", kind=kind, metrics=metrics))
     # The best gates, then the best of the others by each measure in turn.
-    assert leading_methods(many) == {"m3", "m8", "m24", "m7", "m23", "m22"}
+    assert _leading_methods(many) == {"m3", "m8", "m24", "m7", "m23", "m22"}
     page = report_html(many, {}, "command")
     assert "The 6 leading methods have colours; 19 others are grey." in page
     swatches = re.findall(r'class="swatch" style="border-top:\d+px \w+ (#\w+)"', page)
