@@ -49,7 +49,7 @@ def visit(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
 
 def take_tab(browser: Any, url: str, tab: str, name: str, width: int = 1000, scheme: str = "light") -> None:
     """One tab with the example that it comes with."""
-    page = visit(browser, f"{url}#{tab}", width, 560, scheme)
+    page = visit(browser, f"{url}#/{tab}", width, 560, scheme)
     page.wait_for_selector(f"#{tab} .hk-text", timeout=120_000)
     page.wait_for_timeout(1000)
     save(page.screenshot(full_page=True), name)

@@ -83,7 +83,7 @@ def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[...
             "request",
             lambda request: request.url.startswith((served[0], "blob:", "data:", "file:")) or foreign.append(request.url),
         )
-        page.goto(f"{served[0]}#{tab}", timeout=180_000)
+        page.goto(f"{served[0]}#/{tab}", timeout=180_000)
         page.wait_for_selector(f"#panel-{tab}:not([hidden]):not(.stale)")
         page.wait_for_selector(f"#{tab} > *")
         return page

@@ -13,7 +13,7 @@ import pytest
 
 from hardkuma.evaluation.benchmark import run_benchmark
 from hardkuma.evaluation.plots import GREY, bar_plot, line_plot, scatter_plot, style_of
-from hardkuma.evaluation.report import _styles, _leading_methods, report_html
+from hardkuma.evaluation.report import _leading_methods, _styles, report_html
 
 from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, join_words, make_encoder, write_conll
