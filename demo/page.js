@@ -166,7 +166,7 @@ function open(tab, focus) {
     document.getElementById(other.getAttribute("aria-controls")).hidden = !selected;
   }
   if (focus) tab.focus();
-  history.replaceState(null, "", `#${tab.id.slice(4)}`);
+  history.replaceState(null, "", `#/${tab.id.slice(4)}`);
   current().opened();
 }
 
@@ -190,4 +190,4 @@ settings.addEventListener("input", (event) => {
   current().settingsChanged();
 });
 new ResizeObserver(() => current().draw()).observe(document.querySelector("main"));
-open(document.getElementById(`tab-${location.hash.slice(1)}`) ?? tabs[0], false);
+open(document.getElementById(`tab-${location.hash.slice(2)}`) ?? tabs[0], false);

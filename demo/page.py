@@ -211,6 +211,6 @@ def start(app: gr.Server, **options: Any) -> gr.Blocks:
         what runs: it has `local_url`, `is_running` and `close()`.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # a server has no argument for it
-    own = {"ssr_mode": False, "pwa": False, "mcp_server": False, "run_history": False, "footer_links": []}
+    own: dict[str, Any] = {"ssr_mode": False, "pwa": False, "mcp_server": False, "run_history": False, "footer_links": []}
     app.launch(share=False, quiet=True, prevent_thread_lock=True, **own, **options)
     return app.get_blocks()

@@ -1,9 +1,9 @@
-"""Take the pictures of the README again, with the weights that are released now.
+"""Take the pictures of README.md and docs/page.md again, with the weights that are released now.
 
     python docs/screenshots.py
 
-Needs Chromium (on Debian: `apt install chromium`) and the extras `demo` and `test`. It writes space.png, space-phone.png
-and html-output.png beside itself.
+Needs Chromium (on Debian: `apt install chromium`) and the extras `demo` and `test`. It writes space.png (one text), the
+other tabs as page-*.png, space-phone.png (two texts on a phone, dark) and html-output.png beside itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from hardkuma import load_released
-from hardkuma.demo.page import EXAMPLES, build_app, launch_options
+from hardkuma.demo.examples import TEXTS as EXAMPLES
+from hardkuma.demo.page import build_app, start
 from hardkuma.rendering import render_page
 from hardkuma.words_hardkuma import gate_records
 
@@ -31,39 +32,39 @@ TEXTS = (
 
 
 def save(picture: bytes, name: str) -> None:
-    """256 colours are plenty for a page, and a third of the size."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    """96 colours are plenty for a page, and a quarter of the size."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE)
     image.save(HERE / f".{name}", format="PNG", optimize=True)
     (HERE / f".{name}").replace(HERE / name)
     print(f"{name}: {image.width} x {image.height}, {(HERE / name).stat().st_size // 1024} kB")
 
 
 def visit(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
-    """A page at twice the pixels, as sharp as on a modern screen."""
-    options = {"viewport": {"width": width, "height": height}, "color_scheme": scheme, "device_scale_factor": 2}
+    """A page at more pixels than it asks for, as sharp as on a modern screen."""
+    options = {"viewport": {"width": width, "height": height}, "color_scheme": scheme, "device_scale_factor": 1.5}
     page = browser.new_context(**options).new_page()
     page.goto(url)
     return page
 
 
+def take_tab(browser: Any, url: str, tab: str, name: str, width: int = 1000, scheme: str = "light") -> None:
+    """One tab with the example that it comes with."""
+    page = visit(browser, f"{url}#/{tab}", width, 560, scheme)
+    page.wait_for_selector(f"#{tab} .hk-text", timeout=120_000)
+    page.wait_for_timeout(1000)
+    save(page.screenshot(full_page=True), name)
+
+
 def main() -> None:
     model = load_released()[0]
-    app = build_app(model)
-    _, url, _ = app.launch(**launch_options(prevent_thread_lock=True, quiet=True))
+    app = start(build_app(model))
+    url = app.local_url
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-
-        page = visit(browser, url, 1000, 640, "light")
-        page.wait_for_selector("#gates .hk-text")
-        page.wait_for_timeout(1000)
-        save(page.screenshot(full_page=True), "space.png")
-
-        page = visit(browser, url, 390, 844, "dark")
-        page.get_by_role("tab", name="Two texts").click()
-        page.get_by_role("button", name="Explain the similarity").click()
-        page.locator("#pair .hk-record").nth(1).wait_for()
-        page.wait_for_timeout(1000)
-        save(page.screenshot(full_page=True), "space-phone.png")
+        take_tab(browser, url, "text", "space.png")
+        for tab in ("pair", "search", "document", "methods"):
+            take_tab(browser, url, tab, f"page-{tab}.png")
+        take_tab(browser, url, "pair", "space-phone.png", 320, "dark")
 
         path = Path(folder) / "gates.html"
         path.write_text(render_page(gate_records(model, list(TEXTS), rate=0.2)), encoding="utf-8")
@@ -72,7 +73,7 @@ def main() -> None:
         page.wait_for_timeout(1000)
         save(page.locator("main").screenshot(), "html-output.png")
         browser.close()
-    app.close()
+    app.close(verbose=False)
 
 
 if __name__ == "__main__":

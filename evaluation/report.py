@@ -14,11 +14,11 @@ from ..corpora import LabelledSentence
 from ..gates_hardkuma import count_at_rate
 from ..rendering.html import document_head, page_foot, shade
 from ._style import STYLE
-from .plots import grey_style, line_plot, scatter_plot, style_of
+from .plots import GREY, line_plot, scatter_plot, style_of
 from .results import MethodResult
 from .table import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
-COLOURED = 6  # methods of a plot that have a colour; the others are grey
+COLOURED = 6  # lines of a plot that have colours
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
 
 
@@ -136,15 +136,15 @@ def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
     return f'<h3>Curves</h3>{said}{_key(measured, styles)}<div class="plots">{drawn}</div>'
 
 
-def _styles(results: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
-    """How each method is drawn: the leading ones in colour, all others in grey."""
-    leading = leading_methods(results)
-    styles = {result.method: grey_style() for result in results}
+def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
+    """How each method is drawn: the leading ones in colour, all others in grey, which would hide them."""
+    leading = _leading_methods(results)
     coloured = [result for result in results if result.method in leading]
-    return styles | {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(coloured)}
+    styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(coloured)}
+    return {result.method: styles.get(result.method, GREY) for result in results}
 
 
-def leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
+def _leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
     """The methods that a plot tells apart: by each measure in turn the best gates, then the best of all others, and on.
 
     With all in colour nobody can follow one of twenty-five lines.

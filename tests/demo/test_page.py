@@ -37,7 +37,7 @@ ATTACK = (
     "<script>document.title='broken'</script> <img src=x onerror=\"document.title='broken'\"> </p> &amp; "
     "${document.title='broken'} {{#each value}}x{{/each}} @children `quoted` <b>bold</b>"
 )
-LONG = "The ferry to Hydra leaves at noon. " * 2880  # 100,800 characters
+LONG = ("The ferry to Hydra leaves at noon." + " " * 205 + "\n") * 420  # 100,800 characters, soon read
 TABS = ("One text", "Two texts", "Search", "Document", "Methods")
 
 
@@ -83,7 +83,7 @@ def open_page(browser: Any, served: tuple[str, Passes]) -> Iterator[Callable[...
             "request",
             lambda request: request.url.startswith((served[0], "blob:", "data:", "file:")) or foreign.append(request.url),
         )
-        page.goto(f"{served[0]}#{tab}", timeout=180_000)
+        page.goto(f"{served[0]}#/{tab}", timeout=180_000)
         page.wait_for_selector(f"#panel-{tab}:not([hidden]):not(.stale)")
         page.wait_for_selector(f"#{tab} > *")
         return page
