@@ -133,7 +133,8 @@ class Demo:
         return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
 
     def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
-        index, options = self._indexed(lines), {} if rate is None else {"rate": rate}
+        index = self._indexed(lines)
+        options: dict[str, Any] = {} if rate is None else {"rate": rate}
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
     def _score_sentences(self, text: str, selector: str) -> ScoredText:
@@ -156,7 +157,7 @@ class Demo:
         return score_texts(self.model, [text], selector=selector)[0]
 
     def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
-        options = {} if rate is None else {"rate": rate}
+        options: dict[str, Any] = {} if rate is None else {"rate": rate}
         return explain_pair(self.model, a, b, selector=selector, **options)
 
     def _compare(self, text: str, selector: str) -> list[MethodScores]:
