@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from ..attribution import METHODS, SentenceEncoder
 from ..corpora.sentences import split_sentences
