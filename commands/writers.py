@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from ..common.arrow import record_fields
 from ..common.packages import require
 from ..rendering.html import page_foot, page_head, render_record
 from ..rendering.terminal import paint
@@ -81,21 +82,9 @@ class ParquetFormat:
     def __init__(self, keep: Sequence[str] = ()) -> None:
         self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         arrow = self._arrow
-        span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
-        word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
-        span = arrow.struct([("text", arrow.string()), *span_fields])
         self._keep = list(keep)
-        self.schema = arrow.schema(
-            [
-                *((name, arrow.string()) for name in keep),
-                ("text", arrow.string()),
-                ("words", arrow.list_(word)),
-                ("spans", arrow.list_(span)),
-                ("rate", arrow.float64()),
-                ("windows", arrow.int32()),
-                ("reason", arrow.string()),
-            ]
-        )
+        texts = [arrow.field(name, arrow.string()) for name in (*keep, "text")]
+        self.schema = arrow.schema([*texts, *record_fields()])
 
     def part(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
