@@ -65,10 +65,7 @@ def ray_gates(
         workers: how many at a time, or (fewest, most) for a cluster that grows; by default as many as it has GPUs, or CPUs.
         gpus: of each worker; by default 1 where the cluster has any.
 
-    Example:
-        >>> import ray  # doctest: +SKIP
-        >>> rows = ray.data.read_parquet("in/")  # doctest: +SKIP
-        >>> ray_gates(rows, Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")  # doctest: +SKIP
+    `ray_gates(ray.data.read_parquet("in/"), Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")` is a whole job.
     """
     return dataset.map_batches(
         GateWorker,
