@@ -65,7 +65,7 @@ def ray_gates(
         workers: how many at a time, or (fewest, most) for a cluster that grows; by default as many as it has GPUs, or CPUs.
         gpus: of each worker; by default 1 where the cluster has any.
 
-    `ray_gates(ray.data.read_parquet("in/"), Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")` is a whole job.
+    `ray_gates(ray.data.read_parquet("in/"), Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
     """
     return dataset.map_batches(
         GateWorker,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardkuma import HardKumaModel
+from hardkuma import HardKumaModel, load_released
 from hardkuma.engines import Outputs, add_gates
 from hardkuma.engines.shards import ROWS, Shard, is_done, list_shards, write_shard
 
@@ -15,6 +15,11 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 TEXTS = ["Our flight to Oslo was delayed by snow.", None, "", "Marie Curie moved to Paris.", "\ud800 half", "..."]
+
+
+@pytest.fixture(scope="module")
+def released() -> HardKumaModel:
+    return load_released()[0]
 
 
 @pytest.fixture(scope="module")
