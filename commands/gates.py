@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..rendering.terminal import safe, use_colour
+from .cluster import add_cluster_arguments, check_cluster, run_on_cluster
 from .options import (
     add_batch_size_argument,
     add_field_argument,
@@ -45,6 +46,8 @@ examples:
                                                             go on after an interruption; the file will be the same
   accelerate launch --multi_gpu --num_processes 4 -m hardkuma gates --file big.txt --output gates.jsonl
                                                             several processes share one file
+  hardkuma gates --engine ray --input 'in/*.parquet' --output out
+                                                            on a Ray cluster, shard by shard, all columns kept
 
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
@@ -94,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speed = parser.add_argument_group("speed")
     add_batch_size_argument(speed)
     speed.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
+    add_cluster_arguments(parser)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -110,6 +114,9 @@ def check(arguments: argparse.Namespace) -> None:
     check_selection(arguments.rate, arguments.threshold)
     check_count("--batch-size", arguments.batch_size)
     check_count("--part-size", arguments.part_size)
+    check_cluster(arguments)
+    if arguments.engine != "local":
+        return
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
     for option in ("field", "keep", "input_format"):
@@ -130,6 +137,8 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Score and write; 0 when done."""
+    if arguments.engine == "ray":
+        return run_on_cluster(arguments)
     format = choose_output_format(arguments.format, arguments.output)
     if arguments.output is None:
         _write_to_stream(arguments, format)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from ..common.arrow import arrow_record, record_fields
 from ..common.packages import require
 from ..rendering.html import page_foot, page_head, render_record
 from ..rendering.terminal import paint
@@ -93,31 +94,14 @@ class ParquetFormat:
     def __init__(self, keep: Sequence[str] = (), joined: bool = False) -> None:
         self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         arrow = self._arrow
-        span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
-        numbers = arrow.map_(arrow.string(), arrow.float64())
-        word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
-        span = arrow.struct([("text", arrow.string()), *span_fields])
         self._keep = list(keep)
-        if joined:
-            chosen = [("probabilities", numbers), ("selected", arrow.list_(arrow.string()))]
-            word = arrow.struct([("word", arrow.string()), *span_fields[:2], *chosen])
-            span = arrow.struct([("text", arrow.string()), *span_fields, ("selector", arrow.string())])
-        self.schema = arrow.schema(
-            [
-                *((name, arrow.string()) for name in keep),
-                ("text", arrow.string()),
-                ("words", arrow.list_(word)),
-                ("spans", arrow.list_(span)),
-                ("rates", numbers) if joined else ("rate", arrow.float64()),
-                ("windows", arrow.int32()),
-                ("reason", arrow.string()),
-            ]
-        )
+        texts = [arrow.field(name, arrow.string()) for name in (*keep, "text")]
+        self.schema = arrow.schema([*texts, *record_fields(joined)])
 
     def part(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
-        rows = [{**_with_pairs(record), **{name: _as_text(record[name]) for name in self._keep}} for record in records]
+        rows = [{**arrow_record(record), **{name: _as_text(record[name]) for name in self._keep}} for record in records]
         table = self._arrow.Table.from_pylist(rows, schema=self.schema)
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
@@ -134,14 +118,6 @@ def _as_text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _with_pairs(record: Record) -> Record:
-    """The record as Arrow takes it: names with their numbers as pairs."""
-    if "rates" not in record:
-        return record
-    words = [{**word, "probabilities": list(word["probabilities"].items())} for word in record["words"]]
-    return {**record, "words": words, "rates": list(record["rates"].items())}
 
 
 def choose_output_format(format: str | None, output: Path | None) -> str:

@@ -32,6 +32,9 @@ NEEDS = {
     "hardkuma.demo.page": "gradio",
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
+    "hardkuma.engines.columns": "pyarrow",
+    "hardkuma.engines.shards": "pyarrow",
+    "hardkuma.common.arrow": "pyarrow",
     "hardkuma.evaluation.plots": "matplotlib",
     "hardkuma.spacy_component": "spacy",
 }

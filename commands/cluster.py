@@ -1,0 +1,73 @@
+"""`hardkuma gates --engine ray`: Parquet files by shards, on all machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that a cluster takes beside those of `hardkuma gates`."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: all machines of a Ray cluster")
+    group.add_argument("--input", metavar="FILES", help="with ray: a folder of Parquet files, or 'in/*.parquet'; s3:// too")
+    group.add_argument(
+        "--add", nargs="+", metavar="WHAT", help="with ray: gates, terms, anchor or rationale embeddings (default: gates)"
+    )
+    group.add_argument("--workers", type=int, help="with ray: models at a time (default: one a GPU, or one a CPU)")
+
+
+def check_cluster(arguments: argparse.Namespace) -> None:
+    """Options of one engine do not go with the other."""
+    if arguments.engine == "local":
+        for name in ("input", "add", "workers"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name} goes with --engine ray; for one machine there is --file.")
+        return
+    if not arguments.input or not arguments.output:
+        raise ValueError("--engine ray needs --input FILES and --output FOLDER.")
+    for name in ("texts", "file", "format", "numbers", "keep", "no_surface", "input_format"):
+        if getattr(arguments, name):
+            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine ray, which keeps all columns.")
+
+
+def run_on_cluster(arguments: argparse.Namespace) -> int:
+    """Work through all shards; 0 when done, 1 where one has a problem, which is named."""
+    from tqdm import tqdm
+
+    from ..common.packages import require
+
+    require("ray", "ray")
+    from ..engines.columns import Outputs
+    from ..engines.ray_engine import ray_gate_files
+    from ..engines.shards import list_shards
+
+    outputs = Outputs(
+        column=arguments.field or "text",
+        kinds=tuple(arguments.add or ("gates",)),
+        selector=arguments.selector,
+        rate=arguments.rate,
+        threshold=arguments.threshold,
+        batch_size=arguments.batch_size,
+    )
+    total = len(list_shards(arguments.input, str(arguments.output)))
+    reports = ray_gate_files(
+        arguments.input,
+        str(arguments.output),
+        outputs,
+        model=arguments.model,
+        resume=arguments.resume,
+        workers=arguments.workers,
+    )
+    rows, done, problems = 0, 0, []
+    with tqdm(total=total, unit="shard", disable=arguments.quiet) as bar:
+        for report in reports:
+            bar.update()
+            rows, done = rows + report.rows, done + (not report.problem)
+            if report.problem:
+                problems.append(report)
+    for report in problems:
+        print(f"hardkuma gates: {report.source}: {report.problem}", file=sys.stderr)
+    left = f"; {len(problems)} could not be read or written, and can be tried again with --resume" if problems else ""
+    print(f"hardkuma gates: {rows:,} rows of {done} shards written to {arguments.output}{left}.", file=sys.stderr)
+    return 1 if problems else 0

@@ -1,0 +1,110 @@
+"""One shard: a Parquet file in, the same rows with their gates out, whole or not at all.
+
+A worker may be killed at any moment and the shard given to another. The file appears under its name when its last row is
+written, so what has a name is complete, and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ..common.packages import require
+from ..modeling_hardkuma import HardKumaModel
+from .columns import Outputs, add_gates
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+ROWS = 4096  # of a shard that are in memory at a time
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Where a file is and where its rows go; addresses are local paths or what Arrow can open (s3://, gs://, hdfs://)."""
+
+    source: str
+    target: str
+
+
+def list_shards(pattern: str, output: str) -> list[Shard]:
+    """The Parquet files of a pattern (`folder/*.parquet`), a folder or one file, in order; each with its place in `output`.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in ("b.parquet", "a.parquet", "c.txt"):
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> [PurePosixPath(shard.target).name for shard in list_shards(f"{folder}/*.parquet", "out")]
+    ['a.parquet', 'b.parquet']
+    """
+    fs = require("pyarrow.fs", "ray")
+    system, path = _open(pattern)
+    folder, name = (
+        (path, "*.parquet") if _is_folder(system, path) else (str(PurePosixPath(path).parent), PurePosixPath(path).name)
+    )
+    infos = system.get_file_info(fs.FileSelector(folder)) if _is_folder(system, folder) else []
+    found = sorted(info.path for info in infos if info.type == fs.FileType.File and PurePosixPath(info.path).match(name))
+    if not found:
+        raise FileNotFoundError(
+            f"{pattern}: no such file; give a folder of Parquet files, or a pattern such as 'in/*.parquet'."
+        )
+    scheme = f"{pattern.split('://')[0]}://" if "://" in pattern else ""
+    return [Shard(scheme + path, f"{output.rstrip('/')}/{PurePosixPath(path).name}") for path in found]
+
+
+def is_done(shard: Shard) -> bool:
+    """Whether the shard's file is there: it is written whole or not at all."""
+    system, path = _open(shard.target)
+    return bool(system.get_file_info(path).is_file)
+
+
+def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
+    """Read, score and write one shard; returns its number of rows.
+
+    >>> import tempfile, pyarrow, pyarrow.parquet
+    >>> from hardkuma import load_released
+    >>> folder = tempfile.mkdtemp()
+    >>> pyarrow.parquet.write_table(pyarrow.table({"text": ["Rain again.", None]}), f"{folder}/in.parquet")
+    >>> write_shard(load_released()[0], Shard(f"{folder}/in.parquet", f"{folder}/out.parquet"), Outputs())
+    2
+    >>> pyarrow.parquet.read_table(f"{folder}/out.parquet")["reason"].to_pylist()
+    [None, 'the row has no text']
+    """
+    arrow, parquet = require("pyarrow", "ray"), require("pyarrow.parquet", "ray")
+    source_system, source = _open(shard.source)
+    target_system, target = _open(shard.target)
+    target_system.create_dir(str(PurePosixPath(target).parent), recursive=True)
+    partial = f"{target}.partial"
+    rows, writer = 0, None
+    try:
+        with parquet.ParquetFile(source_system.open_input_file(source)) as file:
+            empty = add_gates(model, file.schema_arrow.empty_table(), outputs)  # a file without rows has columns too
+            writer = parquet.ParquetWriter(partial, empty.schema, filesystem=target_system)
+            for batch in file.iter_batches(batch_size=ROWS):
+                table = add_gates(model, arrow.Table.from_batches([batch]), outputs)
+                writer.write_table(table)
+                rows += table.num_rows
+        writer.close()
+        target_system.move(partial, target)
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        if target_system.get_file_info(partial).is_file:
+            target_system.delete_file(partial)
+        raise
+    return rows
+
+
+def _open(address: str) -> tuple[FileSystem, str]:
+    """The file system of an address, and the path in it."""
+    fs = require("pyarrow.fs", "ray")
+    if "://" in address:
+        system, path = fs.FileSystem.from_uri(address)
+        return system, path
+    return fs.LocalFileSystem(), os.path.abspath(address)
+
+
+def _is_folder(system: FileSystem, path: str) -> bool:
+    return system.get_file_info(path).type == require("pyarrow.fs", "ray").FileType.Directory
