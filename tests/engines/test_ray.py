@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hardkuma import HardKumaModel, load_released
+from hardkuma.__main__ import main
 from hardkuma.corpora import bundled_texts
 from hardkuma.engines import Outputs, add_gates, ray_gates
 
@@ -105,3 +106,24 @@ def test_every_row_once_though_a_worker_is_killed(cluster: None, inputs: Path, t
 def test_a_dataset_of_ones_own(cluster: None, inputs: Path) -> None:
     rows = ray_gates(ray.data.read_parquet(str(inputs / "part-0.parquet")), Outputs(kinds=["terms"]), workers=1).take_all()
     assert sorted(row["id"] for row in rows) == list(range(ROWS)) and any(row["terms"] for row in rows)
+
+
+def test_the_command(cluster: None, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "gates",
+        "--engine",
+        "ray",
+        "--input",
+        f"{inputs}/part-1.parquet",
+        "--output",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
+    assert main([*words, "--add", "terms", "--rate", "0.2"]) == 0
+    assert f"{ROWS} rows of 1 shards written" in capsys.readouterr().err
+    assert pq.read_table(tmp_path / "out" / "part-1.parquet").column_names == ["id", "text", "terms"]
+    assert main(words) == 1 and "add --resume" in capsys.readouterr().err
+    assert main(["gates", "--engine", "ray", "--input", str(inputs)]) == 2
+    assert "--engine ray needs --input FILES and --output FOLDER" in capsys.readouterr().err
+    assert main(["gates", "--workers", "2", "Rain."]) == 2
+    assert "--workers goes with --engine ray" in capsys.readouterr().err
