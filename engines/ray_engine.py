@@ -118,15 +118,13 @@ def ray_gate_files(
 
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = False
-    # A block a shard: what a worker takes is one file, and what is lost with it is no more.
+    # A block a shard: what a worker takes is one file, and what is lost with it is no more. Ray starts workers that die again.
     rows = from_items([asdict(shard) for shard in waiting], override_num_blocks=len(waiting))
     done = rows.map_batches(
         ShardWorker,
         fn_constructor_args=(model, outputs),
         batch_format="numpy",
         batch_size=1,
-        max_restarts=-1,
-        max_task_retries=-1,
         **_resources(workers or min(len(waiting), _capacity(gpus)), gpus),
     )
     for row in done.iter_rows():
