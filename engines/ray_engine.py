@@ -118,7 +118,7 @@ def ray_gate_files(
 
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = False
-    # A block a shard: what a worker takes is one file, and what is lost with it is no more. Ray starts workers that die again.
+    # A block a shard: what a worker takes is one file, and what is lost with it is no more. Ray restarts workers.
     rows = from_items([asdict(shard) for shard in waiting], override_num_blocks=len(waiting))
     done = rows.map_batches(
         ShardWorker,
