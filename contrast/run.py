@@ -57,6 +57,7 @@ class EncoderRun:
         self.quiet = quiet
         self._claim_output(resume)
         self.model = SentenceTransformer(resolve_encoder(recipe.encoder), device="cpu" if _no_gpu() else None)
+        self.model.model_card_data.generate_widget_examples = False  # rows of our dataset are numbers
         encoder = encoder_of(self.model)
         reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
         freeze_lower_layers(encoder, recipe.freeze_layers)
