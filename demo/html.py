@@ -196,7 +196,9 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
     >>> "line 7" in html, ">Rain</mark></span> fell." in html
     (True, True)
     """
-    near, far, chance = [], [], 0.0
+    near: list[str] = []
+    far: list[str] = []
+    chance = 0.0
     for match in matches:
         if (pair := match.pair) is None:
             raise ValueError("show_matches needs matches whose words were asked for.")

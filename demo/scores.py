@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from ..attribution import METHODS, SentenceEncoder
 from ..corpora.sentences import split_sentences
@@ -65,6 +66,11 @@ def shades_by_rank(scores: list[float], shades: list[float]) -> list[float]:
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     dealt = dict(zip(order, sorted(shades, reverse=True), strict=True))
     return [dealt[i] for i in range(len(scores))]
+
+
+def _rate_option(rate: float | None) -> dict[str, Any]:
+    """The keyword of `explain_pair`, which has a rate of its own where none is asked for."""
+    return {} if rate is None else {"rate": rate}
 
 
 class Demo:
@@ -132,7 +138,7 @@ class Demo:
         return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
 
     def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
-        index, options = self._indexed(lines), {} if rate is None else {"rate": rate}
+        index, options = self._indexed(lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
     def _score_sentences(self, text: str, selector: str) -> ScoredText:
@@ -155,8 +161,7 @@ class Demo:
         return score_texts(self.model, [text], selector=selector)[0]
 
     def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
-        options = {} if rate is None else {"rate": rate}
-        return explain_pair(self.model, a, b, selector=selector, **options)
+        return explain_pair(self.model, a, b, selector=selector, **_rate_option(rate))
 
     def _compare(self, text: str, selector: str) -> list[MethodScores]:
         start = time.perf_counter()
