@@ -69,6 +69,11 @@ def shades_by_rank(scores: list[float], shades: list[float]) -> list[float]:
     return [dealt[i] for i in range(len(scores))]
 
 
+def _rate_option(rate: float | None) -> dict[str, Any]:
+    """The keyword of `explain_pair`, which has a rate of its own where none is asked for."""
+    return {} if rate is None else {"rate": rate}
+
+
 class Demo:
     """The computations of the page, for one model; the encoder runs here and nowhere else, for one visitor at a time.
 
@@ -134,8 +139,7 @@ class Demo:
         return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
 
     def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
-        index = self._indexed(lines)
-        options: dict[str, Any] = {} if rate is None else {"rate": rate}
+        index, options = self._indexed(lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
     def _score_sentences(self, text: str, selector: str) -> ScoredText:
@@ -158,8 +162,7 @@ class Demo:
         return score_texts(self.model, [text], selector=selector)[0]
 
     def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
-        options: dict[str, Any] = {} if rate is None else {"rate": rate}
-        return explain_pair(self.model, a, b, selector=selector, **options)
+        return explain_pair(self.model, a, b, selector=selector, **_rate_option(rate))
 
     def _compare(self, text: str, selector: str) -> list[MethodScores]:
         start = time.perf_counter()

@@ -32,8 +32,8 @@ TEXTS = (
 
 
 def save(picture: bytes, name: str) -> None:
-    """96 colours are plenty for a page, and a quarter of the size."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE)
+    """256 colours are plenty for a page, and a third of the size."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     image.save(HERE / f".{name}", format="PNG", optimize=True)
     (HERE / f".{name}").replace(HERE / name)
     print(f"{name}: {image.width} x {image.height}, {(HERE / name).stat().st_size // 1024} kB")

@@ -52,5 +52,5 @@ def test_a_space_is_complete(own: bool, make_model: Callable, forks: ForkServer,
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         process.wait()
-    assert page and '"title":"HardKuma"' in page, process.stdout + process.stderr
+    assert page and "<title>HardKuma</title>" in page, process.stdout + process.stderr
     assert process.stdout.startswith(str(tmp_path / "space" / "hardkuma")) and f"http://127.0.0.1:{port}" in process.stdout
