@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | Non
     given = [i for i, text in enumerate(texts) if text is not None]
     present = [encodable(text) for text in texts if text is not None]
     for name, column in _columns(model, present, outputs):
-        empty = NO_TEXT if name == "reason" else [] if name in ("words", "spans", "terms") else None
+        empty: Any = NO_TEXT if name == "reason" else [] if name in ("words", "spans", "terms") else None
         rows = [empty] * len(texts)
         for i, value in zip(given, column.to_pylist(), strict=True):
             rows[i] = value
@@ -96,8 +96,15 @@ def _columns(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> It
     """Each added column with a value for every text."""
     arrow = require("pyarrow", "ray")
     if {"gates", "terms"} & set(outputs.kinds):
-        options = {"rate": outputs.rate, "threshold": outputs.threshold, "selector": outputs.selector}
-        records = [arrow_record(item) for item in gate_records(model, texts, batch_size=outputs.batch_size, **options)]
+        found = gate_records(
+            model,
+            texts,
+            rate=outputs.rate,
+            threshold=outputs.threshold,
+            batch_size=outputs.batch_size,
+            selector=outputs.selector,
+        )
+        records = [arrow_record(record) for record in found]
         if "gates" in outputs.kinds:
             for field in record_fields(outputs.selector == ALL):
                 yield field.name, arrow.array([record.get(field.name) for record in records], field.type)
@@ -118,8 +125,7 @@ def _embed(model: HardKumaModel, texts: Sequence[str], kind: str, outputs: Outpu
         numbers = order[first : first + outputs.batch_size]
         batch = [texts[i] for i in numbers]
         inputs = model.tokenizer(batch, padding=True, truncation=True, max_length=model.max_length, return_tensors="pt")
-        options = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
-        rows[numbers] = (
-            model.sentence_features(**inputs.to(model.device), embedding=kind, **options)["embedding"].float().cpu()
-        )
+        rate, selector = (None, None) if kind == "anchor" else (outputs.rate, outputs.selector)
+        found = model.sentence_features(**inputs.to(model.device), embedding=kind, rate=rate, selector=selector)
+        rows[numbers] = found["embedding"].float().cpu()
     return rows
