@@ -73,6 +73,8 @@ class HardKumaCore(HardKumaPreTrainedModel):
         if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
             self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
         lower = None
+        if selectors is not None:
+            selectors = self.gate_head.needed(selectors)
         if not whole:
             lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
         return read_features(self.encoder, self.config, batch, encoded, lower, selectors, **outputs)

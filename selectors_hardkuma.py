@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig, norm_name, state_name
 from .encoders_hardkuma import FullPrecisionLinear
-from .gates_hardkuma import Kumaraswamy, make_gate
+from .gates_hardkuma import Kumaraswamy, log1mexp, make_gate
 from .inputs_hardkuma import same_word
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
@@ -182,6 +182,15 @@ class GateHead(nn.Module):
             for k in (range(len(self.selectors)) if selector is None else [selector])
         )
 
+    def divides(self, selectors: Sequence[int]) -> bool:
+        """Whether kinds are among these selectors, which divide the gate of meaning among themselves."""
+        return bool(set(self.config.kinds) & set(selectors)) and self.config.find_selector() not in self.config.kinds
+
+    def needed(self, selectors: Sequence[int]) -> list[int]:
+        """These selectors, and behind them those without which they cannot be had: for a kind, meaning and all kinds."""
+        others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
+        return list(dict.fromkeys([*selectors, *others]))
+
     def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
         """What one selector reads of each token: (batch, length, all sizes)."""
         vectors = [features[name] for name in self.vector_names[selector]]
@@ -216,16 +225,22 @@ class GateHead(nn.Module):
             selectors: numbers of those that are wanted, in this order; all by default.
         """
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
+        needed = self.needed(chosen)
         mean_of_word = None
-        if continues is not None and any(self.by_word(k) for k in chosen):
+        if continues is not None and any(self.by_word(k) for k in needed):
             mean_of_word = mean_over_words(continues)
-        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in chosen]
+        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in needed]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config = self.config
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        if self.divides(needed):
+            gate = gate.shift_logit(self._divide_meaning(gate, needed), config.gate_threshold)
         if hasattr(self, "rate_shift"):
-            shift = self.rate_shift.float()[chosen][:, None].expand_as(alpha)
+            shift = self.rate_shift.float()[needed][:, None].expand_as(alpha)
             gate = gate.shift_logit(shift, config.gate_threshold)
+        if len(needed) > len(chosen):
+            alpha, beta = gate.alpha[:, : len(chosen)], gate.beta[:, : len(chosen)]
+            gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if any(config.of_selector("meaning_weight", k) for k in chosen):
             gate = gate.shift_logit(self._weigh_words(gate, features, continues, content, chosen), config.gate_threshold)
         if surface_ids is None:
@@ -233,6 +248,24 @@ class GateHead(nn.Module):
         weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
         shift = (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
         return gate.shift_logit(shift, config.gate_threshold)
+
+    def _divide_meaning(self, gate: Kumaraswamy, selectors: Sequence[int]) -> Tensor:
+        """(batch, K, length) log-odds that make of each kind's gate a share of the gate of meaning, so that all kinds
+        together select what `meaning` does. With l the log-odds as read,
+
+            p(kind k selects w) = p(meaning selects w) exp(l_k) / sum_j exp(l_j)
+        """
+        log_odds = gate.selection_log_odds(self.config.gate_threshold)
+        meaning = self.config.find_selector()
+        selected = log_odds[:, selectors.index(meaning)] + self.rate_shift.float()[meaning]
+        kinds = [k for k in selectors if k in self.config.kinds]
+        shares = log_odds[:, [selectors.index(k) for k in kinds]].log_softmax(1)
+        log_probs = (F.logsigmoid(selected)[:, None] + shares).clamp_max(-1e-6)
+        wanted = log_probs - log1mexp(-log_probs)
+        none = torch.zeros_like(log_odds[:, 0])
+        return torch.stack(
+            [wanted[:, kinds.index(k)] - log_odds[:, i] if k in kinds else none for i, k in enumerate(selectors)], dim=1
+        )
 
     def _weigh_words(
         self,

@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--meaning", choices=("trained", "released"), default="trained")
-    parser.add_argument("--kinds", type=int, default=8)
+    parser.add_argument("--kinds", type=int, default=10)
     options = parser.parse_args()
     path = options.data / "ud-ewt/dev.conllu"
     corpus, runs = read_corpus(path), []

@@ -42,16 +42,22 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, se
         rows = np.sort(np.random.default_rng(seed).choice(rows, SENTENCES, replace=False))
     head, targets = model.gate_head, torch.tensor(model.config.target_rates, dtype=torch.float64)
     before = _read(head)
-    low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        _write(head, before + middle)
-        too_many = (mean_rate(model, store, rows) > targets).to(before.device)
-        # More log-odds select more, a larger beta selects less.
-        falls = too_many if not hasattr(head, "rate_shift") else ~too_many
-        low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
-    _write(head, before + (low + high) / 2)
-    return ((low + high) / 2).tolist()
+    added = torch.zeros_like(before)
+    # Kinds divide the gate of meaning, so they come when that has its rate.
+    kinds = torch.zeros_like(before, dtype=torch.bool)
+    kinds[model.config.kinds] = True
+    for turn in (~kinds, kinds):
+        low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
+        for _ in range(STEPS if turn.any() else 0):
+            middle = (low + high) / 2
+            _write(head, before + torch.where(turn, middle, added))
+            too_many = (mean_rate(model, store, rows) > targets).to(before.device)
+            # More log-odds select more, a larger beta selects less.
+            falls = too_many if not hasattr(head, "rate_shift") else ~too_many
+            low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
+        added = torch.where(turn, (low + high) / 2, added)
+    _write(head, before + added)
+    return added.tolist()
 
 
 def _read(head: GateHead) -> Tensor:

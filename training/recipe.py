@@ -114,7 +114,7 @@ class Recipe(BaseRecipe):
     entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
     entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
     # How selectors that part are trained, where the model has one that is called `kind`; see training/specialise.py
-    kinds: int = setting(8, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
+    kinds: int = setting(10, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
     kinds_steps: int = setting(800, "steps of their fit", at_least=1)
     kinds_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
     selector_names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009

@@ -16,6 +16,9 @@ were one kind: docs/experiments.md):
     unite       the symmetric KL between the gate of meaning and the odds that any gate opens, sum_k exp(l_k)
     untie       mean over pairs of selectors of max(0, correlation of l_j and l_k over words)^2
 
+The gates that a model gives then divide the gate of meaning: p(kind k selects w) = p(meaning selects w) p(k|w)
+(`GateHead._divide_meaning`), so that all kinds together select what `meaning` does, which reads the whole sentence.
+
 The first makes selectors differ, the second makes the views agree on what word and context share, a kind and not a topic or
 a spelling, the third lets all selectors together select what carries the sentence, and the fourth says that words which two
 selectors leave to a third tell nothing of each other. (A word that is surely of one kind would else be low for all others.)
