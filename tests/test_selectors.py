@@ -63,3 +63,30 @@ def test_selector_of_words_and_measures_against_the_equation() -> None:
         expected = selector.bound(y)
         for i in word:
             assert torch.allclose(torch.stack([alpha[0, i], beta[0, i]]), expected, atol=1e-5)
+
+
+def test_kinds_divide_the_gate_of_meaning(make_model: Callable, tokenize: Callable) -> None:
+    """p(kind k selects w) = p(meaning selects w) softmax_k(log-odds of the kinds), whichever selectors are asked for."""
+    unit = {"meaning": "word", "a": "kind", "b": "kind", "c": "kind"}
+    inputs = {"meaning": ["state"], "a": ["input"], "b": ["input"], "c": ["input"]}
+    model = make_model(selector_names=list(unit), selector_unit=unit, selector_inputs=inputs).eval()
+    batch = tokenize(model, ["marie curie moved to paris", "paris"])
+    with torch.no_grad():
+        for parameter in model.gate_head.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+        model.gate_head.rate_shift[0] = -0.7
+        probs = model(**batch).gate_probs
+        read = torch.stack([model.gate_head.log_odds(k, model.selector_inputs(k, **batch)) for k in range(4)], dim=1)
+        expected = torch.sigmoid(read[:, :1] - 0.7) * read[:, 1:].softmax(1)
+        content = probs[:, 0] > 0
+        assert torch.allclose(probs[:, 1:] * content[:, None], expected * content[:, None], atol=1e-5)
+        assert torch.allclose(probs[:, 1:].sum(1), probs[:, 0], atol=1e-5)
+        for number, name in enumerate(unit):
+            assert torch.allclose(model(**batch, selector=name).gate_probs, probs[:, number], atol=1e-6), name
+            assert torch.allclose(model.gate_probabilities(**batch, selector=name), probs[:, number], atol=1e-6), name
+        model.gate_head.rate_shift[2] = 1.5
+        shifted = model(**batch).gate_probs
+    assert torch.equal(shifted[:, 1], probs[:, 1]), "a kind's rate is its own"
+    assert torch.allclose(
+        torch.logit(shifted[:, 2][content]) - torch.logit(probs[:, 2][content]), torch.tensor(1.5), atol=1e-3
+    )
