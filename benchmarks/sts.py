@@ -11,7 +11,6 @@ sub-words). Higher is better; the interval is a bootstrap over pairs.
 from __future__ import annotations
 
 import argparse
-import csv
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -26,17 +25,8 @@ from hardkuma import HardKumaModel, load_released
 from hardkuma.attribution import norm
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.evaluation.faithfulness import faithfulness
+from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
 from hardkuma.pooling_hardkuma import normalize
-
-
-def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
-    """Scores, first and second sentences of an STS-B file."""
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-    for number, row in enumerate(rows, start=1):
-        if len(row) < 7:
-            raise ValueError(f"{path}, line {number}: 7 columns separated by tabs expected, got {len(row)}.")
-    return [float(row[4]) for row in rows], [row[5] for row in rows], [row[6] for row in rows]
 
 
 def cosines(encode: Callable[[list[str]], np.ndarray], first: list[str], second: list[str]) -> np.ndarray:
@@ -78,8 +68,8 @@ def main() -> None:
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.2, 0.3, 0.5])
     arguments = parser.parse_args()
-    gold, first, second = read_pairs(arguments.data)
-    scores = np.array(gold)
+    pairs = read_scored_pairs(arguments.data, STS_FILES["STS-B"][1])
+    first, second, scores = pairs.first, pairs.second, np.array(pairs.scores)
 
     gates = HardKumaModel.from_pretrained(arguments.model).eval() if arguments.model else load_released()[0]
     with tempfile.TemporaryDirectory() as folder:

@@ -173,8 +173,8 @@ def test_a_recipe_says_how_many() -> None:
         load_recipe("specialise", {"kinds": 2, "model.target_rate": rates}).model_settings()["target_rate"]["kind_2"] == 0.2
     )
     for overrides, message in (
-        ({"model.target_rate": rates}, "target_rate has 2 values for kinds=8"),
-        ({"selector_names": ["nouns"]}, "selector_names has 1 names for kinds=8"),
+        ({"model.target_rate": rates}, "target_rate has 2 values for kinds=10"),
+        ({"selector_names": ["nouns"]}, "selector_names has 1 names for kinds=10"),
     ):
         with pytest.raises(ValueError, match=message):
             load_recipe("specialise", overrides).check_model()
