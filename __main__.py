@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .commands import adapt, benchmark, demo, export, gates, pair, search, terms, train
+from .commands import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
 from .common.arguments import Parser
 
 
@@ -45,9 +45,15 @@ COMMANDS: Mapping[str, Command] = {
     "terms": terms,
     "adapt": adapt,
     "export": export,
+    "evaluate-encoder": evaluate_encoder,
 }
 # They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
-DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {"demo": demo, "train": train, "benchmark": benchmark}
+DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {
+    "demo": demo,
+    "train": train,
+    "encoder": encoder,
+    "benchmark": benchmark,
+}
 
 DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on sentence encoders, without labels."
 EXAMPLES = """\

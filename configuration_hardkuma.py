@@ -6,7 +6,7 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any
 
@@ -22,7 +22,7 @@ SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
 SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal")
-SELECTOR_UNITS = ("token", "word", "name")
+SELECTOR_UNITS = ("token", "word", "name", "kind")
 SHAPE_BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
 CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
@@ -130,7 +130,8 @@ class HardKumaConfig(PreTrainedConfig):
     encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
     selector_unit: str | dict[str, str] = "token"
     """What a gate belongs to, one of `SELECTOR_UNITS`: each "token" has its own, all tokens of a "word" share one, or
-    "name": the same, and where a rate is asked for, words that make up one name are selected together."""
+    "name": the same, and where a rate is asked for, words that make up one name are selected together; "kind": the same as
+    "word", but a sentence may have no word of it, and words of grammar are words like others."""
     selector_hidden_size: int | dict[str, int] = 128
     """Width of the hidden layer, > 0."""
     selector_dropout: float = 0.0
@@ -283,6 +284,31 @@ class HardKumaConfig(PreTrainedConfig):
     def target_rates(self) -> list[float]:
         """pi of each selector."""
         return [self.of_selector("target_rate", k) for k in range(self.num_selectors)]
+
+    @property
+    def kinds(self) -> list[int]:
+        """Numbers of the selectors that part: those whose unit is "kind".
+
+        >>> HardKumaConfig(selector_names=["meaning", "verbs"], selector_unit={"meaning": "word", "verbs": "kind"}).kinds
+        [1]
+        """
+        return [k for k in range(self.num_selectors) if self.of_selector("selector_unit", k) == "kind"]
+
+    def rename_selectors(self, names: Sequence[str]) -> None:
+        """Give all selectors other names, in their order; settings follow them.
+
+        >>> config = HardKumaConfig(selector_names=["meaning", "kind_1"], target_rate={"meaning": 0.3, "kind_1": 0.1})
+        >>> config.rename_selectors(["meaning", "verbs"])
+        >>> config.target_rate
+        {'meaning': 0.3, 'verbs': 0.1}
+        """
+        new = dict(zip(self.names, names, strict=True))
+        for setting in PER_SELECTOR:
+            value = getattr(self, setting)
+            if isinstance(value, dict):
+                setattr(self, setting, {new[name]: item for name, item in value.items()})
+        self.selector_names = list(names)
+        self.selector_names = _named(self)
 
     def find_selector(self, name: str | None = None, default: str = MEANING) -> int:
         """The number of a selector: what `selector=` means everywhere. Without a name it is the one that the caller

@@ -1,10 +1,12 @@
 """`nlp.add_pipe("hardkuma")`: gates as spans and token extensions of spaCy documents (`pip install hardkuma[spacy]`).
 
-    doc.spans["hardkuma"]   the spans of selected words
+    doc.spans["hardkuma"]   the spans of selected words; with `selector: all` a group for each selector, "hardkuma.NAME"
     doc._.gate_reason       why there are none, where there are none; else None
     token._.gate            selection probability of the token's word; 0.0 for punctuation and white space
     token._.rationale       whether the token belongs to a selected word
     span._.gate             the largest gate of a span's tokens, for any span
+
+With `selector: all` a token's gate is the largest of all selectors', and it belongs to the rationale of any of them.
 
 Words are those of `find_words`, so that documents get the same decisions as in every other place; they meet spaCy's tokens
 by character offsets. A token that touches several words takes the largest probability, and is part of the rationale if any
@@ -22,7 +24,7 @@ from spacy.util import minibatch
 
 from .common.models import load_released
 from .modeling_hardkuma import HardKumaModel
-from .words_hardkuma import Record, check_count, check_selection, gate_records
+from .words_hardkuma import Record, check_count, check_selection, check_selector, gate_records, split_record
 
 SPANS_KEY = "hardkuma"
 
@@ -73,7 +75,7 @@ def create(
     check_selection(rate, threshold)
     check_count("batch_size", batch_size)
     loaded = load_released()[0] if model is None else HardKumaModel.from_pretrained(model).eval()
-    loaded.config.find_selector(selector)
+    check_selector(loaded.config, selector)
     options = {"rate": rate, "threshold": threshold, "use_surface": use_surface, "selector": selector}
     return HardKumaComponent(loaded, spans_key=spans_key, batch_size=batch_size, **options)
 
@@ -109,14 +111,17 @@ class HardKumaComponent:
     def _annotate(self, doc: Doc, record: Record) -> None:
         for token in doc:
             token._.gate, token._.rationale = 0.0, False
-        for word in record["words"]:
-            for token in _expand(doc, word):
-                token._.gate = max(token._.gate, word["probability"])
-                token._.rationale = token._.rationale or word["selected"]
+        several = "rates" in record
+        groups = {f"{self.spans_key}.{name}": part for name, part in split_record(record).items()} if several else {}
+        for key, part in (groups or {self.spans_key: record}).items():
+            for word in part["words"]:
+                for token in _expand(doc, word):
+                    token._.gate = max(token._.gate, word["probability"])
+                    token._.rationale = token._.rationale or word["selected"]
+            spans = [_expand(doc, span) for span in part["spans"]]
+            # Two spans inside of one token are one.
+            doc.spans[key] = list({(span.start, span.end): span for span in spans}.values())
         doc._.gate_reason = record.get("reason")
-        spans = [_expand(doc, span) for span in record["spans"]]
-        # Two spans inside of one token are one.
-        doc.spans[self.spans_key] = list({(span.start, span.end): span for span in spans}.values())
 
 
 def _expand(doc: Doc, piece: Record) -> Span:

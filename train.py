@@ -1,7 +1,7 @@
 """Train gates on unlabelled text.
 
     python train.py                                              the default recipe: bundled corpus, embedded encoder
-    python train.py dual                                         another recipe, by name or as a file
+    python train.py specialise                                         another recipe, by name or as a file
     python train.py my.yaml --epochs 2 --model.target_rate 0.3 --data '[my.txt, more.jsonl]'
     accelerate launch train.py recipes/default.yaml              on whatever `accelerate config` describes
     accelerate launch --config_file recipes/accelerate/multi_gpu.yaml train.py

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -32,6 +32,8 @@ _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Record = dict[str, Any]
+
+ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
 
 
 class GateModel(Protocol):
@@ -93,8 +95,8 @@ class ScoredText:
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
         """Which words are selected: the `rate` most probable ones, or those above `threshold`.
 
-        At a rate the earlier of equally probable words comes first. Where gates belong to words (`unit` is not "token"),
-        words of grammar come after all others. Where the selector is after names (`unit` is "name"), a name is selected
+        At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
+        (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
         whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
         the model's own threshold, the most probable one is selected: every sentence has words that carry it.
 
@@ -113,9 +115,9 @@ class ScoredText:
 
     def _decide_rate(self, count: int) -> list[bool]:
         """The best `count` words, in whole names where the selector is after names."""
-        by_word = self.unit != "token"
+        grammar_last = self.unit in ("word", "name")
         ranks = [
-            (not (by_word and is_function_word(self.text[start:end])), value)
+            (not (grammar_last and is_function_word(self.text[start:end])), value)
             for (start, end), value in zip(self.words, self.probabilities, strict=True)
         ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
@@ -211,6 +213,15 @@ class ScoredText:
         return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
 
 
+def check_selector(config: HardKumaConfig, selector: str | None) -> None:
+    """ValueError, with the names that there are, for a selector that a record cannot be asked for.
+
+    >>> check_selector(HardKumaConfig(), "all")
+    """
+    if selector != ALL:
+        config.find_selector(selector)
+
+
 def check_selection(rate: float | None, threshold: float | None) -> None:
     """Rate and threshold are fractions, and at most one of them is given.
 
@@ -251,7 +262,8 @@ def gate_records(
     use_surface: bool = True,
     selector: str | None = None,
 ) -> list[Record]:
-    """`score_texts` and `ScoredText.select` in one: a record for each text, in order.
+    """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
+    the gates of all selectors; see `join_records`.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -260,8 +272,65 @@ def gate_records(
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
     check_selection(rate, threshold)
+    if selector == ALL:
+        scores = score_selectors(model, texts, batch_size=batch_size, use_surface=use_surface)
+        parts = {name: [text.select(rate, threshold) for text in scored] for name, scored in scores.items()}
+        return [join_records(dict(zip(parts, row, strict=True))) for row in zip(*parts.values(), strict=True)]
     scored = score_texts(model, texts, batch_size=batch_size, use_surface=use_surface, selector=selector)
     return [text.select(rate, threshold) for text in scored]
+
+
+def join_records(records: Mapping[str, Record]) -> Record:
+    """One record of a text with the gates of several selectors, from the records of each by its name.
+
+    Returns:
+        `{"text", "words": [{"word", "start", "end", "probabilities": {NAME: number}, "selected": [NAME, ...]}],
+        "spans": [{"text", "start", "end", "probability", "selector"}], "rates": {NAME: number}, "windows"}`
+
+    >>> one = ScoredText("Go on", [(0, 2), (3, 5)], [0.9, 0.2], 1, 0.5).select()
+    >>> record = join_records({"verbs": one, "others": one})
+    >>> record["words"][0]["probabilities"], record["words"][1]["selected"], len(record["spans"])
+    ({'verbs': 0.9, 'others': 0.9}, [], 2)
+    """
+    first = next(iter(records.values()))
+    words = [
+        {
+            **{key: word[key] for key in ("word", "start", "end")},
+            "probabilities": {name: record["words"][i]["probability"] for name, record in records.items()},
+            "selected": [name for name, record in records.items() if record["words"][i]["selected"]],
+        }
+        for i, word in enumerate(first["words"])
+    ]
+    spans = [{**span, "selector": name} for name, record in records.items() for span in record["spans"]]
+    rates = {name: record["rate"] for name, record in records.items()}
+    joined = {"text": first["text"], "words": words, "spans": spans, "rates": rates, "windows": first["windows"]}
+    return joined if spans else {**joined, "reason": first["reason"]}
+
+
+def split_record(record: Record) -> dict[str, Record]:
+    """The record of each selector, by its name, from one that `join_records` made.
+
+    >>> one = ScoredText("Go on", [(0, 2), (3, 5)], [0.9, 0.2], 1, 0.5).select()
+    >>> split_record(join_records({"verbs": one}))["verbs"] == one
+    True
+    """
+    parts: dict[str, Record] = {}
+    for name, rate in record["rates"].items():
+        words = [
+            {
+                **{key: word[key] for key in ("word", "start", "end")},
+                "probability": word["probabilities"][name],
+                "selected": name in word["selected"],
+            }
+            for word in record["words"]
+        ]
+        spans = [
+            {key: value for key, value in span.items() if key != "selector"}
+            for span in record["spans"]
+            if span["selector"] == name
+        ]
+        parts[name] = {"text": record["text"], "words": words, "spans": spans, "rate": rate, "windows": record["windows"]}
+    return parts
 
 
 @torch.inference_mode()
@@ -297,21 +366,58 @@ def score_texts(
     >>> scored[0].words, scored[1].words
     ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
     """
-    _check_call(model, texts, words, batch_size, selector)
+    number = model.config.find_selector(selector)
+    return _score(model, texts, words, batch_size, use_surface, [number], aggregate)[0]
+
+
+@torch.inference_mode()
+def score_selectors(
+    model: GateModel,
+    texts: Sequence[str],
+    *,
+    words: Sequence[Sequence[Span]] | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+) -> dict[str, list[ScoredText]]:
+    """What `score_texts` gives for each of the model's selectors, by its name; the encoder runs once for all of them.
+
+    >>> from hardkuma import load_released
+    >>> model, texts = load_released()[0], ["Marie Curie moved to Paris."]
+    >>> scores = score_selectors(model, texts)
+    >>> list(scores), scores["entities"] == score_texts(model, texts, selector="entities")
+    (['meaning', 'entities'], True)
+    """
+    names = model.config.names
+    scored = _score(model, texts, words, batch_size, use_surface, list(range(len(names))), "max")
+    return dict(zip(names, scored, strict=True))
+
+
+def _score(
+    model: GateModel,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None,
+    batch_size: int,
+    use_surface: bool,
+    selectors: list[int],
+    aggregate: str,
+) -> list[list[ScoredText]]:
+    """The texts, in order, scored by each of these selectors."""
+    _check_call(model, texts, words, batch_size)
     if aggregate not in AGGREGATES:
         raise ValueError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {aggregate!r}.")
-    results: dict[int, ScoredText] = {}
+    results: list[dict[int, ScoredText]] = [{} for _ in selectors]
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     step = batch_size * BATCHES_PER_CHUNK
     for first in range(0, len(order), step):
         chunk = order[first : first + step]
         chosen = None if words is None else [list(words[i]) for i in chunk]
-        scored = _score_chunk(model, [texts[i] for i in chunk], chosen, batch_size, use_surface, selector, aggregate)
-        results.update(zip(chunk, scored, strict=True))
-    return [results[i] for i in range(len(texts))]
+        scored = _score_chunk(model, [texts[i] for i in chunk], chosen, batch_size, use_surface, selectors, aggregate)
+        for known, row in zip(results, scored, strict=True):
+            known.update(zip(chunk, row, strict=True))
+    return [[known[i] for i in range(len(texts))] for known in results]
 
 
-def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int, selector: str | None) -> None:
+def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int) -> None:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
     for i, text in enumerate(texts):
@@ -325,7 +431,6 @@ def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: 
     check_count("batch_size", batch_size)
     if model.training:
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    model.config.find_selector(selector)
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
 
@@ -351,33 +456,38 @@ def _score_chunk(
     words: list[list[Span]] | None,
     batch_size: int,
     use_surface: bool,
-    selector: str | None,
+    selectors: list[int],
     aggregate: str,
-) -> list[ScoredText]:
-    """Texts that are tokenised together and run in batches of like length."""
+) -> list[list[ScoredText]]:
+    """Texts that are tokenised together and run in batches of like length; for each selector."""
     own_words = [find_words(text) for text in texts] if words is None or use_surface else []
     words = own_words if words is None else words
     surface = SurfaceIndex(texts, own_words) if use_surface and reads_shapes(model) else None
     windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
     index = WordIndex(words, [len(text) for text in texts])
-    number = model.config.find_selector(selector)
-    of_tokens = _token_probabilities(model, windows, index, surface, batch_size, number)
     tokens = WordTokens(windows, index)
-    probabilities = tokens.values(of_tokens).tolist()
-    scores = None if aggregate == "max" else tokens.values(of_tokens, aggregate).tolist()
     counts = torch.bincount(windows.owners, minlength=len(texts)).tolist()
-    return [
-        ScoredText(
-            text,
-            row,
-            probabilities[first:past],
-            windows=count,
-            threshold=float(model.config.decision_threshold),
-            unit=model.config.of_selector("selector_unit", number),
-            scores=None if scores is None else scores[first:past],
+    results = []
+    for number, of_tokens in zip(
+        selectors, _token_probabilities(model, windows, index, surface, batch_size, selectors), strict=True
+    ):
+        probabilities = tokens.values(of_tokens).tolist()
+        scores = None if aggregate == "max" else tokens.values(of_tokens, aggregate).tolist()
+        results.append(
+            [
+                ScoredText(
+                    text,
+                    row,
+                    probabilities[first:past],
+                    windows=count,
+                    threshold=float(model.config.decision_threshold),
+                    unit=model.config.of_selector("selector_unit", number),
+                    scores=None if scores is None else scores[first:past],
+                )
+                for text, row, (first, past), count in zip(texts, words, pairwise(index.firsts), counts, strict=True)
+            ]
         )
-        for text, row, (first, past), count in zip(texts, words, pairwise(index.firsts), counts, strict=True)
-    ]
+    return results
 
 
 def _token_probabilities(
@@ -386,12 +496,13 @@ def _token_probabilities(
     index: WordIndex,
     surface: SurfaceIndex | None,
     batch_size: int,
-    selector: int,
+    selectors: list[int],
 ) -> Tensor:
-    """Selection probabilities of all tokens, (tokens,), on the CPU."""
+    """Selection probabilities of all tokens, (selectors, tokens), on the CPU; one selector, or all in their order."""
+    name = model.config.names[selectors[0]] if len(selectors) == 1 else None
     padding = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
-    needs_words = model.gate_head.needs_words(selector)
-    result = torch.zeros(len(windows.starts))
+    needs_words = any(model.gate_head.needs_words(number) for number in selectors)
+    result = torch.zeros(len(selectors), len(windows.starts))
     for rows, tokens, inside in windows.batches(batch_size):
         inputs = {name: torch.where(inside, flat[tokens], padding[name]) for name, flat in windows.inputs.items()}
         inputs["attention_mask"] = inside.long()
@@ -402,6 +513,7 @@ def _token_probabilities(
             if needs_words:
                 inputs["continues"] = index.continues(windows.owners[rows], starts, ends)
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
-        probs = model.gate_probabilities(**inputs, selector=model.config.names[selector]).float().cpu()
-        result[tokens[inside]] = probs[inside]
+        probs = model.gate_probabilities(**inputs, selector=name).float().cpu()
+        probs = probs.reshape(len(probs), len(selectors), -1)
+        result[:, tokens[inside]] = probs.transpose(0, 1)[:, inside]
     return result

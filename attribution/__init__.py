@@ -15,8 +15,6 @@ from ..common.exports import lazy_exports
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .counts import WordCounts as WordCounts
-    from .dropout_policy import KeptTokens as KeptTokens
-    from .dropout_policy import attention_dropout as attention_dropout
     from .encoder import SentenceEncoder as SentenceEncoder
     from .registry import METHODS as METHODS
     from .registry import Method as Method
@@ -32,8 +30,6 @@ _EXPORTS = {
     "SentenceEncoder": "encoder",
     "WordCounts": "counts",
     "WordScores": "words",
-    "KeptTokens": "dropout_policy",
-    "attention_dropout": "dropout_policy",
     "text_words": "words",
     "whitespace_words": "words",
 }

@@ -39,6 +39,7 @@ examples:
   hardkuma gates --file big.jsonl.gz --field body --keep id --output gates.parquet
                                                             another column comes along
   zcat big.gz | hardkuma gates --file - --input-format tsv --field body --format jsonl
+  hardkuma gates --selector all --format jsonl "..."        one record with the gates of every selector
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
                                                             go on after an interruption; the file will be the same
@@ -47,7 +48,9 @@ examples:
 
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
-is selected, "reason" says why. Every row of a file gives one record, in order, empty ones too. Files are never loaded
+is selected, "reason" says why. With --selector all a record has the gates of every selector: a word has
+"probabilities" {NAME: number} and "selected" [NAME, ...], a span has its "selector", and "rates" are by name.
+Every row of a file gives one record, in order, empty ones too. Files are never loaded
 whole. Finished parts wait in OUTPUT.parts until all are done.
 """
 
@@ -78,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
-    add_selector_argument(selection)
+    add_selector_argument(selection, several=True)
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
@@ -237,8 +240,11 @@ class Tally:
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
-    names = model.config.names
-    for note in tally.notes(names[model.config.find_selector(arguments.selector)], names):
+    from ..words_hardkuma import ALL
+
+    names, asked = model.config.names, arguments.selector
+    selector = ALL if asked == ALL else names[model.config.find_selector(asked)]
+    for note in tally.notes(selector, [] if asked == ALL else names):
         print(f"hardkuma gates: {note}", file=sys.stderr)
 
 
@@ -247,6 +253,7 @@ def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> 
 
 def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import check_selector
 
     if count_processes() > 1:
         raise ValueError("several processes need --file and --output, so that they can share the work.")
@@ -257,7 +264,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     is_typed = arguments.file in (None, STANDARD_INPUT) and arguments.texts in ([], [STANDARD_INPUT]) and sys.stdin.isatty()
     rows = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
-    model.config.find_selector(arguments.selector)
+    check_selector(model.config, arguments.selector)
     if is_typed:
         print("hardkuma gates: type a text and press Enter; Ctrl-D ends. (See hardkuma gates --help)", file=sys.stderr)
     tally = Tally()
@@ -276,14 +283,16 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
 
 def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
+    from ..words_hardkuma import ALL, check_selector
 
     group = join_process_group(arguments.device)
     if group.size > 1 and arguments.file in (None, STANDARD_INPUT):
         raise ValueError("several processes need --file: each of them reads it.")
-    writer, parts = make_format(format, numbers=arguments.numbers, keep=arguments.keep), Parts(arguments.output)
+    writer = make_format(format, numbers=arguments.numbers, keep=arguments.keep, joined=arguments.selector == ALL)
+    parts = Parts(arguments.output)
     rows = _read_input(arguments)
     model = load_model(arguments.model, group.device)
-    model.config.find_selector(arguments.selector)
+    check_selector(model.config, arguments.selector)
     settings = _settings(arguments, format, model)
     if arguments.resume and parts.is_complete(settings):
         if group.rank == 0:

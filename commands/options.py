@@ -67,7 +67,9 @@ def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def add_selector_argument(parser: argparse._ActionsContainer, default: str = "meaning, or the first") -> None:
+def add_selector_argument(
+    parser: argparse._ActionsContainer, default: str = "meaning, or the first", several: bool = False
+) -> None:
     """`--selector`, for models with several.
 
     >>> parser = argparse.ArgumentParser()
@@ -75,6 +77,7 @@ def add_selector_argument(parser: argparse._ActionsContainer, default: str = "me
     >>> parser.parse_args(["--selector", "entities"]).selector
     'entities'
     """
+    every = "; all for all of them" if several else ""
     parser.add_argument(
-        "--selector", metavar="NAME", help=f"which selector, where a model has several (default: {default})"
+        "--selector", metavar="NAME", help=f"which selector, where a model has several{every} (default: {default})"
     )

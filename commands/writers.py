@@ -47,7 +47,7 @@ class SequentialFormat:
     def __init__(self, format: str, numbers: bool = False, colour: bool = False):
         self.head = page_head("HardKuma gates").encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
-        self._render = {"text": self._text, "jsonl": self._json, "html": render_record}[format]
+        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}[format]
         # Other columns may hold anything, such as dates.
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
         self.numbers, self.colour = numbers, colour
@@ -66,7 +66,18 @@ class SequentialFormat:
     def _json(self, record: Record) -> str:
         return self._dumps(record)
 
+    def _html(self, record: Record) -> str:
+        if "rates" not in record:
+            return render_record(record)
+        from ..words_hardkuma import split_record
+
+        return "\n".join(f"<h3>{name}</h3>\n{render_record(part)}" for name, part in split_record(record).items())
+
     def _text(self, record: Record) -> str:
+        if "rates" in record:  # of several selectors, one line each
+            from ..words_hardkuma import split_record
+
+            return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
         line = paint(record, self.colour)
         if self.numbers:
             numbers = "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
@@ -75,23 +86,29 @@ class SequentialFormat:
 
 
 class ParquetFormat:
-    """One row group a part; columns are the fields of a record, and before them those that are kept of the input, as text:
-    strings as they are, all else as JSON (a file's parts must agree on types, and JSON lines need not)."""
+    """One row group a part; columns are the fields of a record (or of one that has the gates of several selectors), and
+    before them those that are kept of the input, as text: strings as they are, all else as JSON (a file's parts must agree
+    on types, and JSON lines need not)."""
 
-    def __init__(self, keep: Sequence[str] = ()) -> None:
+    def __init__(self, keep: Sequence[str] = (), joined: bool = False) -> None:
         self._arrow, self._parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         arrow = self._arrow
         span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
+        numbers = arrow.map_(arrow.string(), arrow.float64())
         word = arrow.struct([("word", arrow.string()), *span_fields, ("selected", arrow.bool_())])
         span = arrow.struct([("text", arrow.string()), *span_fields])
         self._keep = list(keep)
+        if joined:
+            chosen = [("probabilities", numbers), ("selected", arrow.list_(arrow.string()))]
+            word = arrow.struct([("word", arrow.string()), *span_fields[:2], *chosen])
+            span = arrow.struct([("text", arrow.string()), *span_fields, ("selector", arrow.string())])
         self.schema = arrow.schema(
             [
                 *((name, arrow.string()) for name in keep),
                 ("text", arrow.string()),
                 ("words", arrow.list_(word)),
                 ("spans", arrow.list_(span)),
-                ("rate", arrow.float64()),
+                ("rates", numbers) if joined else ("rate", arrow.float64()),
                 ("windows", arrow.int32()),
                 ("reason", arrow.string()),
             ]
@@ -100,7 +117,7 @@ class ParquetFormat:
     def part(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
-        rows = [{**record, **{name: _as_text(record[name]) for name in self._keep}} for record in records]
+        rows = [{**_with_pairs(record), **{name: _as_text(record[name]) for name in self._keep}} for record in records]
         table = self._arrow.Table.from_pylist(rows, schema=self.schema)
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
@@ -117,6 +134,14 @@ def _as_text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _with_pairs(record: Record) -> Record:
+    """The record as Arrow takes it: names with their numbers as pairs."""
+    if "rates" not in record:
+        return record
+    words = [{**word, "probabilities": list(word["probabilities"].items())} for word in record["words"]]
+    return {**record, "words": words, "rates": list(record["rates"].items())}
 
 
 def choose_output_format(format: str | None, output: Path | None) -> str:
@@ -136,10 +161,13 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
     return _FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def make_format(name: str, numbers: bool = False, colour: bool = False, keep: Sequence[str] = ()) -> RecordFormat:
-    """The writer of a format; `keep` are the columns of the input that a Parquet file has too.
+def make_format(
+    name: str, numbers: bool = False, colour: bool = False, keep: Sequence[str] = (), joined: bool = False
+) -> RecordFormat:
+    """The writer of a format; `keep` are the columns of the input that a Parquet file has too, `joined` says that records
+    have the gates of several selectors.
 
     >>> make_format("jsonl").part([{"text": "Hi", "words": []}])
     b'{"text":"Hi","words":[]}\\n'
     """
-    return ParquetFormat(keep) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
+    return ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)

@@ -4,6 +4,7 @@ The question of Kurita et al. (2023) - contrastive sentence encoders weight word
 integrated gradients, SHAP and norms, per corpus and part of speech, before and after training:
 
     python -m hardkuma.evaluation.informativeness --before ENCODER --after CHECKPOINT --data DIR --output runs/information
+    ... --model released=CHECKPOINT --corpora ud-ewt                    more models, fewer corpora
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, find_method
 from ..attribution.words import WordScores
+from ..common.checks import find_named
 from ..common.correlation import spearman
 from ..common.files import write_atomically
 from ..common.versions import versions
@@ -198,19 +200,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--before", required=True, help="encoder or checkpoint before training")
     parser.add_argument("--after", required=True, help="checkpoint after training")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help="another to set beside them")
+    parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those in --data (default: all)")
     parser.add_argument("--data", required=True, help="folder with wnut17/, wikigold/ and ud-ewt/dev.conllu")
     parser.add_argument("--output", default="runs/informativeness", help="folder for results (default: %(default)s)")
     parser.add_argument("--methods", nargs="+", default=list(WEIGHTS), choices=list(METHODS), metavar="METHOD")
     parser.add_argument("--sample", type=int, default=100, help="sentences per corpus (default: %(default)s)")
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args(arguments)
-    models = {"before": SentenceEncoder.load(options.before), "after": SentenceEncoder.load(options.after)}
-    corpora = find_corpora(options.data)
+    folders = {"before": options.before, "after": options.after}
+    for named in options.model:
+        name, given, folder = named.partition("=")
+        if not given:
+            parser.error(f"--model must be NAME=FOLDER, got {named!r}")
+        folders[name] = folder
+    models = {name: SentenceEncoder.load(folder) for name, folder in folders.items()}
     treebank = Path(options.data) / "ud-ewt" / "dev.conllu"
     tagged = [tagged_corpus(treebank)] if treebank.is_file() else []
+    known = {corpus.name: corpus for corpus in [*find_corpora(options.data), *tagged]}
+    asked = [find_named("corpus", name, known) for name in options.corpora or known]
     rows = correlate(
         models,
-        [*corpora, *tagged],
+        asked,
         options.methods,
         options.sample,
         by_tag=[corpus.name for corpus in tagged],
@@ -220,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = [{**asdict(row), "pooled": as_json(row.pooled), "within": _or_none(row.within)} for row in rows]
     write_atomically(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
     write_atomically(folder / "informativeness.md", table)
-    for corpus in [*corpora, *tagged]:
+    for corpus in asked:
         for kind in INFORMATION:
             write_atomically(folder / f"{corpus.name}-{kind}.svg", correlation_plot(rows, corpus.name, kind))
     print(table)

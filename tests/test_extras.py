@@ -85,6 +85,10 @@ build_app(model)
 assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,
     ),
+    "encoder": (
+        "contrast",
+        ["encoder", "lowest-gates", "--max-sentences", "60", "--batch-size", "8", "--max-steps", "1", "--held-out", "4"],
+    ),
     "train": (
         "encoder train",
         """

@@ -21,8 +21,10 @@ ROOMS = {
     "rendering": set(),
     "corpora": {"common", "travelling"},
     "attribution": {"common", "corpora", "travelling"},
+    "augmentation": {"attribution", "common", "travelling"},
     "evaluation": {"attribution", "common", "corpora", "hardkuma", "rendering", "travelling"},
     "training": {"common", "corpora", "evaluation", "travelling"},
+    "contrast": {"attribution", "augmentation", "common", "evaluation", "training", "travelling"},
     "exporting": {"common", "corpora", "travelling"},
     "search": {"common", "corpora", "travelling"},
     "demo": {"attribution", "common", "corpora", "rendering", "search", "travelling"},
@@ -30,6 +32,7 @@ ROOMS = {
     "train": {"common", "rendering", "training", "travelling"},
     "commands": {
         "common",
+        "contrast",
         "corpora",
         "attribution",
         "demo",

@@ -81,7 +81,7 @@ def status_of(words: list[str]) -> int:
 def test_help_teaches_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert f"  hardkuma {name} " in shown and ("example" in shown or name == "train")
+    assert f"  hardkuma {name} " in shown and ("example" in shown or name in ("train", "encoder"))
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +271,7 @@ def test_a_recipe_is_named_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # The recipe is read (else the complaint would be about it), and then the wrong value is named.
-    assert main(["train", "recipes/dual.yaml", "--epochs", "0"]) == 2
+    assert main(["train", "recipes/contrastive.yaml", "--epochs", "0"]) == 2
     assert capsys.readouterr().err.startswith("hardkuma train: epochs must be")
     assert main(["train", "recipes/none.yaml"]) == 1
     assert "those that come along: " in capsys.readouterr().err

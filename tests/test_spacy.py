@@ -150,3 +150,14 @@ def test_a_selector_by_its_name(make_two: Callable, tmp_path: Path) -> None:
         doc = pipeline_with(tmp_path / "two", **options)("marie curie moved to paris")
         expected = score_texts(model, [doc.text], selector=name)[0].probabilities
         assert [token._.gate for token in doc] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_span_group_for_each_selector(make_model: Callable, tmp_path: Path) -> None:
+    make_model(selector_names=["nouns", "verbs"]).save_pretrained(tmp_path / "model")
+    doc = pipeline_with(tmp_path / "model", selector="all", rate=0.3)(SENTENCES[0])
+    model = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    assert set(doc.spans) == {"hardkuma.nouns", "hardkuma.verbs"}
+    for name in ("nouns", "verbs"):
+        record = gate_records(model, [SENTENCES[0]], rate=0.3, selector=name)[0]
+        assert [span.text for span in doc.spans[f"hardkuma.{name}"]] == [span["text"] for span in record["spans"]]
+        assert all(token._.rationale for span in doc.spans[f"hardkuma.{name}"] for token in span)

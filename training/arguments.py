@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_origin
 
 import yaml
 
-from .recipe import check_key, recipe_keys
+from .recipe import BaseRecipe, Recipe, check_key, recipe_keys
 from .settings import Setting, read_numbers
 
 KEYS = """\
@@ -42,24 +42,27 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-def build_parser(prog: str, manual: str) -> argparse.ArgumentParser:
-    """All options, with the manual before their list."""
+def build_parser(
+    prog: str, manual: str, kind: type[BaseRecipe] = Recipe, default: str = "default"
+) -> argparse.ArgumentParser:
+    """All options of a kind of recipe, with the manual before their list."""
+    of_model = " [--model.NAME VALUE ...]" if kind is Recipe else ""
     parser = _Parser(
         prog=prog,
-        usage=f"{prog} [RECIPE] [--resume] [--push-to-hub ID] [--KEY VALUE ...] [--model.NAME VALUE ...]",
+        usage=f"{prog} [RECIPE] [--resume] [--push-to-hub ID] [--KEY VALUE ...]{of_model}",
         description=manual,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # or --epoch would be --epochs
         add_help=False,
     )
     parser.add_argument(
-        "recipe", nargs="?", default="default", metavar="RECIPE", help="file, or name of one that comes along"
+        "recipe", nargs="?", default=default, metavar="RECIPE", help="file, or name of one that comes along"
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this and stop")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, to the bit")
     _add_option(parser, "push-to-hub", metavar="ID", default=None, help="upload the result to this repository")
-    keys = parser.add_argument_group("keys of a recipe", KEYS)
-    for key in recipe_keys():
+    keys = parser.add_argument_group("keys of a recipe", KEYS if kind is Recipe else KEYS.split("\n")[0])
+    for key in recipe_keys(kind):
         _add_option(keys, key.name, metavar=_type_name(key), default=argparse.SUPPRESS, help=_explain(key))
     return parser
 
@@ -80,15 +83,24 @@ def _explain(key: Setting) -> str:
     return f"{key.rule.help} (default: {default})".replace("%", "%%")
 
 
-def parse_arguments(words: Sequence[str], prog: str = "train.py", manual: str = "") -> Arguments | str:
+def parse_arguments(
+    words: Sequence[str],
+    prog: str = "train.py",
+    manual: str = "",
+    kind: type[BaseRecipe] = Recipe,
+    default: str = "default",
+) -> Arguments | str:
     """The arguments, or the help text where it was asked for; ValueError for what makes no sense.
 
-    >>> parse_arguments(["dual", "--epochs", "3", "--model.view=input", "--data", "[a.txt, b.txt]"]).overrides
+    Args:
+        kind, default: which recipes these are, and the one that is meant where none is named.
+
+    >>> parse_arguments(["specialise", "--epochs", "3", "--model.view=input", "--data", "[a.txt, b.txt]"]).overrides
     {'data': ['a.txt', 'b.txt'], 'epochs': 3, 'model.view': 'input'}
     """
-    parser = build_parser(prog, manual)
+    parser = build_parser(prog, manual, kind, default)
     # The names of the model's fields are HardKumaConfig's to check: any of them is an option here.
-    for word in dict.fromkeys(word.partition("=")[0] for word in words if word.startswith("--model.")):
+    for word in dict.fromkeys(word.partition("=")[0] for word in words if kind is Recipe and word.startswith("--model.")):
         parser.add_argument(word, default=argparse.SUPPRESS)
     # argparse takes -1e-3 for an option; with a space before it, it is a value, and YAML does not mind.
     options, unknown = parser.parse_known_args([re.sub(r"^(?=-[\d.])", " ", word) for word in words])
@@ -97,9 +109,9 @@ def parse_arguments(words: Sequence[str], prog: str = "train.py", manual: str = 
     for word in unknown:
         if not word.startswith("--"):
             raise ValueError(f"expected --key value, got {word!r}.")
-        check_key(word[2:].partition("=")[0].replace("-", "_"))
+        check_key(word[2:].partition("=")[0].replace("-", "_"), kind)
     given, overrides = vars(options), {}
-    for key in recipe_keys():
+    for key in recipe_keys(kind):
         if key.name in given:
             overrides[key.name] = _read(given[key.name], key)
     for name, word in given.items():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -23,11 +22,37 @@ OBJECTIVES = ("contrastive", "removal")
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("no", "bf16", "fp16")
 CACHES = ("auto", "never")
+# The selector of a recipe that stands for several, which part.
+KIND = "kind"
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
 
+class BaseRecipe:
+    """A dataclass of `setting`s: checked when made, written whole."""
+
+    FOLDER = RECIPES  # where those that come along are
+
+    def __post_init__(self) -> None:
+        for key in recipe_keys(type(self)):
+            setattr(self, key.name, key.check(getattr(self, key.name)))
+
+    def to_yaml(self) -> str:
+        """The whole recipe, every default filled in."""
+        values = {key.name: getattr(self, key.name) for key in recipe_keys(type(self))}
+        return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+    def save(self, path: str | Path) -> None:
+        """Write the recipe, under a temporary name first."""
+        write_atomically(path, self.to_yaml())
+
+    def check_same(self, saved: Path) -> None:
+        """Raise ValueError where a run that is to go on was started by another recipe."""
+        if saved.read_text(encoding="utf-8") != self.to_yaml():
+            raise ValueError(f"{saved} differs from this recipe: resume with the same settings, or use another --output.")
+
+
 @dataclass
-class Recipe:
+class Recipe(BaseRecipe):
     """All settings of a run. `model` holds fields of HardKumaConfig; everything else is here.
 
     >>> Recipe(epochs=2, learning_rate="1e-4").learning_rate
@@ -89,6 +114,11 @@ class Recipe:
     # How "entities" is trained, where the model has a selector of that name; see training/form.py
     entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
     entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
+    # How selectors that part are trained, where the model has one that is called `kind`; see training/specialise.py
+    kinds: int = setting(8, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
+    kinds_steps: int = setting(800, "steps of their fit", at_least=1)
+    kinds_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
+    selector_names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009
     # The rest
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009
@@ -97,8 +127,7 @@ class Recipe:
     output: str = setting("runs/default", "folder for the result, its log and its checkpoints")
 
     def __post_init__(self) -> None:
-        for key in recipe_keys():
-            setattr(self, key.name, key.check(getattr(self, key.name)))
+        super().__post_init__()
         if self.max_words < self.min_words:
             raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
         if not self.data:
@@ -113,39 +142,62 @@ class Recipe:
         """
         from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
 
-        HardKumaConfig(**self.model)
+        HardKumaConfig(**self.model_settings())
 
-    def to_yaml(self) -> str:
-        """The whole recipe, every default filled in."""
-        return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
+    def model_settings(self) -> dict[str, Any]:
+        """`model`, with as many selectors as there are kinds where it has one that is called `kind`. A list of target
+        rates gives each kind its own.
 
-    def save(self, path: str | Path) -> None:
-        """Write the recipe, under a temporary name first."""
-        write_atomically(path, self.to_yaml())
+        >>> model = {"selector_names": ["meaning", "kind"], "target_rate": {"meaning": 0.3, "kind": [0.1, 0.2]}}
+        >>> Recipe(model=model, kinds=2).model_settings()["target_rate"]
+        {'meaning': 0.3, 'kind_1': 0.1, 'kind_2': 0.2}
+        """
+        names = self.model.get("selector_names") or []
+        if KIND not in names:
+            if self.selector_names is not None:
+                raise ValueError(f"selector_names names what {KIND!r} stands for, but model.selector_names is {names}.")
+            return dict(self.model)
+        kinds = [f"{KIND}_{number}" for number in range(1, self.kinds + 1)]
+        if self.selector_names is not None and len(self.selector_names) != self.kinds:
+            raise ValueError(f"selector_names has {len(self.selector_names)} names for kinds={self.kinds}.")
+        settings = {}
+        for key, value in self.model.items():
+            if isinstance(value, dict) and KIND in value:
+                given = value[KIND]
+                each = given if key == "target_rate" and isinstance(given, list) else [given] * self.kinds
+                if len(each) != self.kinds:
+                    raise ValueError(f"target_rate has {len(each)} values for kinds={self.kinds}: {each}.")
+                value = {name: item for name, item in value.items() if name != KIND} | dict(zip(kinds, each, strict=True))
+            settings[key] = value
+        return {**settings, "selector_names": [name for name in names if name != KIND] + kinds}
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
 @cache
-def recipe_keys() -> tuple[Setting, ...]:
+def recipe_keys(kind: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
     """All keys in the order of their declaration.
 
     >>> [key.wanted for key in recipe_keys() if key.name in ("warmup", "max_steps", "surface")]
     ['a whole number >= 1, or null', 'a number in [0, 1)', 'true or false']
     """
-    return settings_of(Recipe)
+    return settings_of(kind)
 
 
-def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of one that comes along, as `dual`, `dual.yaml` or `recipes/dual.yaml`.
+def find_recipe(name: str | Path, folder: Path = RECIPES) -> Path:
+    """The file of a recipe: a path, or the name of one that comes along, as `default`, `default.yaml` or
+    `recipes/default.yaml`.
 
-    >>> find_recipe("dual").name, find_recipe("recipes/dual.yaml").name
-    ('dual.yaml', 'dual.yaml')
+    >>> find_recipe("default").name, find_recipe("recipes/default.yaml").name
+    ('default.yaml', 'default.yaml')
     """
     path = Path(name)
     if path.is_file():
         return path
-    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
+    bundled = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     stem = path.name.removesuffix(".yaml")
-    if stem in bundled and path.parent in (Path(), Path(RECIPES.name)):
+    if stem in bundled and path.parent in (Path(), folder.relative_to(RECIPES.parent)):
         return bundled[stem]
     raise FileNotFoundError(f"no recipe at {name}; those that come along: {', '.join(bundled)}.")
 
@@ -156,34 +208,45 @@ def load_recipe(path: str | Path | None = None, overrides: Mapping[str, Any] | N
     >>> load_recipe(overrides={"epochs": 1, "model.temperature": 0.2}).model
     {'temperature': 0.2}
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        path = find_recipe(path)
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path} is not valid YAML: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} must hold `key: value` lines, got {type(values).__name__}.")
+    values = read_values(path, Recipe)
     values = {**values, "model": values.get("model") or {}}
     for key, value in (overrides or {}).items():
         if key.startswith("model.") and isinstance(values["model"], dict):
             values["model"] = {**values["model"], key.removeprefix("model."): value}
         else:
             values[key] = value
+    return make_recipe(values, Recipe)
+
+
+def read_values(path: str | Path | None, kind: type[BaseRecipe]) -> dict[str, Any]:
+    """What a recipe's file says, unchecked; nothing where no file is named."""
+    if path is None:
+        return {}
+    path = find_recipe(path, kind.FOLDER)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold `key: value` lines, got {type(values).__name__}.")
+    return values
+
+
+def make_recipe(values: Mapping[str, Any], kind: type[AnyRecipe]) -> AnyRecipe:
+    """A recipe of these values; an unknown key is an error."""
     for key in values:
-        check_key(key)
-    return Recipe(**values)
+        check_key(key, kind)
+    return kind(**values)
 
 
-def check_key(name: str) -> None:
+def check_key(name: str, kind: type[BaseRecipe] = Recipe) -> None:
     """Raise ValueError, with what was probably meant, for a key that no recipe has.
 
     >>> check_key("epoch")
     Traceback (most recent call last):
     ValueError: unknown recipe key 'epoch': did you mean 'epochs'?
     """
-    known = [key.name for key in recipe_keys()]
+    known = [key.name for key in recipe_keys(kind)]
     if name not in known:
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."

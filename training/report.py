@@ -12,12 +12,15 @@ from typing import Any
 from ..common.files import write_atomically
 from ..common.showcase import SHOWCASE, name_sources
 from ..common.versions import versions
+from ..evaluation.kinds import Kinds
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_records
 from .criterion import Quality
 from .form import FormTraining
-from .recipe import Recipe
+from .recipe import BaseRecipe, Recipe
 from .removal import Removal
+
+KINDS_PICTURE = "kinds.png"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Story:
         best_step: whose state was best by the label-free criterion.
         removal, form: what happened in these phases, where they took place.
         plots: names of the pictures beside the card.
+        kinds: what selectors that part make of some text.
     """
 
     sentences: int
@@ -36,6 +40,7 @@ class Story:
     removal: Removal | None = None
     form: FormTraining | None = None
     plots: Sequence[str] = ()
+    kinds: Kinds | None = None
 
 
 def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float], folder: Path) -> list[str]:
@@ -112,7 +117,7 @@ def card_sections(
     return {
         "training": "\n\n".join(_training_paragraphs(model, recipe, story)),
         "plots": _plots(story.plots),
-        "evaluation": _evaluation(model, qualities, dev),
+        "evaluation": _evaluation(model, qualities, dev, story.kinds),
         "examples": _examples(model),
     }
 
@@ -135,16 +140,26 @@ def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> 
         )
     if story.form is not None:
         yield story.form.describe()
+    if story.kinds is not None:
+        yield (
+            f"Gates of {', '.join(f'`{name}`' for name in story.kinds.names)}: they divide the words among themselves by "
+            "kind. Each sees a word as itself and as a gap between its neighbours; the views are aligned, the selectors "
+            f"separated, and together they select what `{names[model.config.find_selector()]}` does. No label takes part: "
+            "their names are their most typical words, unless somebody gave others."
+        )
 
 
 def _plots(names: Sequence[str]) -> str:
     if not names:
         return ""
     pictures = "\n".join(f"![{Path(name).stem}]({name})" for name in names)
-    return f"\nLosses and selection rate over the run:\n\n{pictures}"
+    title = "Selectors x parts of speech" if list(names) == [KINDS_PICTURE] else "Losses and selection rate over the run"
+    return f"\n{title}:\n\n{pictures}"
 
 
-def _evaluation(model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None) -> str:
+def _evaluation(
+    model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None, kinds: Kinds | None
+) -> str:
     evaluation = "No held-out text was evaluated."
     if qualities:
         lines = [
@@ -164,6 +179,9 @@ def _evaluation(model: HardKumaModel, qualities: Mapping[str, Quality], dev: dic
         evaluation += (
             f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
         )
+    if kinds is not None:
+        where = "some training text" if kinds.tags is None else "the development file, whose tags took no part in training"
+        evaluation += f"\n\nSelectors that part, on {where}:\n\n{kinds.describe()}"
     return evaluation
 
 
@@ -175,8 +193,8 @@ def _examples(model: HardKumaModel) -> str:
     return "\n\n".join(parts)
 
 
-def write_record(folder: Path, recipe: Recipe, seconds: float, processes: int) -> None:
+def write_record(folder: Path, recipe: BaseRecipe, seed: int, seconds: float, processes: int) -> None:
     """recipe.yaml and run.json (versions, revision, seed, processes, wall time) beside the result."""
     recipe.save(folder / "recipe.yaml")
-    record = {"versions": versions(), "seed": recipe.seed, "processes": processes, "seconds": round(seconds, 1)}
+    record = {"versions": versions(), "seed": seed, "processes": processes, "seconds": round(seconds, 1)}
     write_atomically(folder / "run.json", json.dumps(record, indent=2) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from tqdm import tqdm
 
 from ..modeling_hardkuma import HardKumaModel
 from ..selectors_hardkuma import Selector
-from .store import BATCH, StateStore
+from .store import BATCH, StateStore, StoredBatch
 
 MIN_WORDS = 4  # a sentence of fewer has no choice to make
 
@@ -85,32 +86,52 @@ class WordInputs:
         return x * inside[..., None]
 
 
-@torch.inference_mode()
 def read_inputs(model: HardKumaModel, store: StateStore, sentences: Sentences, selector: int, progress: bool) -> WordInputs:
     """Run or read the encoder once. The spread of what is measured is taken from the first sentences."""
     reader = model.gate_head.selectors[selector]
     assert isinstance(reader, Selector)
+    if reader.num_measures:
+        _standardise(model, selector, reader, store, sentences.rows[:1024])
+
+    def read(batch: StoredBatch) -> Tensor:
+        return model.selector_inputs(selector, **batch.inputs).half()
+
+    firsts = np.concatenate([[0], np.cumsum(sentences.counts)])
+    return WordInputs(read_words(model, store, sentences, read, progress), firsts[:-1])
+
+
+@torch.inference_mode()
+def read_words(
+    model: HardKumaModel,
+    store: StateStore,
+    sentences: Sentences,
+    read: Callable[[StoredBatch], Tensor],
+    progress: bool,
+) -> Tensor:
+    """(words, ...) of all sentences, in their order: what `read` says of the first token of each word.
+
+    Args:
+        read: a batch of sentences -> (batch, length, ...).
+    """
     firsts = np.concatenate([[0], np.cumsum(sentences.counts)])
     flat: Tensor | None = None
     order = np.argsort([len(tokens.ids) for tokens in sentences.tokens], kind="stable")
-    if reader.num_measures:
-        _standardise(model, selector, reader, store, sentences.rows[:1024])
     bar = tqdm(total=len(order), desc="reading words", unit="sentence", disable=not progress, leave=False)
     for numbers in np.array_split(order, math.ceil(len(order) / BATCH)):
-        batch = store.read(sentences.rows[numbers], model)
-        x = model.selector_inputs(selector, **batch.inputs).cpu()
+        values = read(store.read(sentences.rows[numbers], model)).cpu()
         if flat is None:
-            flat = torch.zeros(int(firsts[-1]), x.shape[-1], dtype=torch.float16)
+            flat = values.new_zeros(int(firsts[-1]), *values.shape[2:])
         for row, number in enumerate(numbers):
             words = sentences.tokens[number].words
             leading = np.flatnonzero((words >= 0) & (np.diff(words, prepend=-1) != 0))
-            flat[firsts[number] : firsts[number + 1]] = x[row, leading].half()
+            flat[firsts[number] : firsts[number + 1]] = values[row, leading]
         bar.update(len(numbers))
     bar.close()
     assert flat is not None
-    return WordInputs(flat, firsts[:-1])
+    return flat
 
 
+@torch.inference_mode()
 def _standardise(model: HardKumaModel, selector: int, reader: Selector, store: StateStore, rows: np.ndarray) -> None:
     """Set mean and spread of the measures to those of the words of these sentences."""
     reader.center.zero_()

@@ -24,6 +24,8 @@ from tqdm import tqdm
 
 from ..common.files import write_atomically
 from ..configuration_hardkuma import ENTITIES
+from ..evaluation.data import read_corpus
+from ..evaluation.kinds import PARTS_OF_SPEECH, Kinds, draw_shares, measure_kinds
 from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
 from .criterion import Quality, mean_quality, selection_quality
@@ -31,11 +33,14 @@ from .form import FormTraining, train_by_form
 from .interrupts import InterruptFlag
 from .recipe import Recipe
 from .removal import Removal, train_by_removal
-from .report import Story, card_sections, plot_history, write_record
+from .report import KINDS_PICTURE, Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
+from .specialise import Specialisation, name_kinds, specialise
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from .store import StateStore, build_store, usable_rows
 from .texts import load_training_texts, split_held_out
+
+EXAMPLES = 2000  # texts by whose words selectors that part are named
 
 
 class Trainer:
@@ -61,7 +66,7 @@ class Trainer:
             )
         self._claim_output(resume)
         torch.manual_seed(recipe.seed)
-        self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model).to(self.accelerator.device)
+        self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model_settings()).to(self.accelerator.device)
         self.store, self.rows, self.held_out = self._prepare_text()
         trained = [parameter for parameter in self.base.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
@@ -71,6 +76,7 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] | None = None
         self.removal: Removal | None = None
+        self.specialisation: Specialisation | None = None
         if resume:
             self._resume()
         self.steps_per_epoch = len(self.rows) // recipe.batch_size
@@ -91,10 +97,8 @@ class Trainer:
         if resume:
             if not checkpoints(self.output / "checkpoints"):
                 self.log(f"no checkpoint in {self.output}: starting from the beginning.")
-            elif saved.read_text(encoding="utf-8") != self.recipe.to_yaml():
-                raise ValueError(
-                    f"{saved} differs from this recipe: resume with the same settings, or use another --output."
-                )
+            else:
+                self.recipe.check_same(saved)
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             if not resume:
@@ -113,6 +117,8 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         store = StateStore(folder)
         rows, held_out = split_held_out(usable_rows(store, self.base), recipe.held_out, recipe.seed)
+        sample = np.random.default_rng(recipe.seed).permutation(rows)[:EXAMPLES] if self.base.config.kinds else []
+        self.examples = [texts[row] for row in sample]
         if len(rows) < recipe.batch_size:
             raise ValueError(
                 f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
@@ -300,8 +306,10 @@ class Trainer:
             self.base.tokenizer = tokenizer
 
     def finish_gates(self) -> FormTraining | None:
-        """The gates of entities, where there are any; the selection rates, where they are held; the surface view."""
+        """Selectors that part and gates of entities, where there are any; rates, where they are held; the surface view."""
         recipe, config, form = self.recipe, self.base.config, None
+        if config.kinds:
+            self.specialisation = specialise(self.base, self.store, self.rows, recipe, selectors=config.kinds)
         meaning = config.names[config.find_selector()]
         self._measure_each(recipe.objective, [meaning] if recipe.objective == "removal" else config.names)
         if ENTITIES in config.names and recipe.entities_epochs:
@@ -310,6 +318,8 @@ class Trainer:
             self._measure_each("form", [ENTITIES])
         if config.rate_constraint != "none" or recipe.objective == "removal":
             calibrate_rate(self.base, self.store, self.rows, recipe.seed)
+        if config.kinds:
+            name_kinds(self.base, self.examples, recipe.selector_names)
         if recipe.surface:
             batches = self.store.batches(self.rows, self.base)
             self.base.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
@@ -320,17 +330,29 @@ class Trainer:
         qualities = self._measure_each("saved", self.base.config.names)
         self._write_log()
         plots = plot_history(self.progress.history, self.base.config.target_rates, self.output)
-        story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots)
+        kinds = self._measure_kinds()
+        if kinds is not None and kinds.tags is not None:
+            draw_shares(kinds, self.output / KINDS_PICTURE)
+            plots = [*plots, KINDS_PICTURE]
+        story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots, kinds)
         card = card_sections(self.base, self.recipe, story, qualities, self._measure_entities())
         self.base.save_pretrained(folder, card=card)
-        write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
+        write_record(folder, self.recipe, self.recipe.seed, time.time() - self.started, self.accelerator.num_processes)
         for name in ("log.jsonl", *plots):
             write_atomically(folder / name, (self.output / name).read_bytes())
 
     def _measure_entities(self) -> dict[str, float] | None:
         """Against the gold words of the development file, if there is one."""
-        if self.recipe.dev is None:
+        if self.recipe.dev is None or self.base.config.kinds:
             return None
         from ..evaluation.entities import entity_numbers
 
         return entity_numbers(self.base, self.recipe.dev)
+
+    def _measure_kinds(self) -> Kinds | None:
+        """Of selectors that part: on the development file, if there is one with parts of speech, or else on some text."""
+        if not self.base.config.kinds:
+            return None
+        sentences = [] if self.recipe.dev is None else read_corpus(self.recipe.dev).sentences
+        tagged = bool(sentences) and {tag for sentence in sentences for tag in sentence.tags} <= PARTS_OF_SPEECH
+        return measure_kinds(self.base, sentences if tagged else self.examples)

@@ -1,15 +1,12 @@
-"""Attention received, rollout and the dropout policies, against naive loops and a worked example."""
+"""Attention received and rollout against naive loops."""
 
 from __future__ import annotations
-
-import importlib
 
 import pytest
 import torch
 
 from hardkuma import HardKumaModel
-from hardkuma.attribution import METHODS, SentenceEncoder, attention_dropout
-from hardkuma.attribution.dropout_policy import drop_lowest, embed_kept, number_to_drop
+from hardkuma.attribution import METHODS, SentenceEncoder
 
 from .conftest import TEXTS
 
@@ -85,56 +82,3 @@ def test_attention_is_conserved(minilm: HardKumaModel) -> None:
 def test_encoders_without_attention_are_refused(known: SentenceEncoder) -> None:
     with pytest.raises(ValueError, match="StaticEncoder has no attention"):
         METHODS["attention"].scores(known, ["in Paris"])
-
-
-# ---- the dropout policies -------------------------------------------------------------------------------------------
-
-
-def test_number_to_drop() -> None:
-    # Static: k from t tokens on. Dynamic: one for every t tokens.
-    assert [number_to_drop(n, k=3, t=8) for n in (7, 8, 80)] == [0, 3, 3]
-    assert [number_to_drop(n, t=8) for n in (7, 8, 15, 16, 80)] == [0, 1, 1, 2, 10]
-    with pytest.raises(ValueError, match="t=0"):
-        number_to_drop(5, t=0)
-
-
-def test_worked_example(transformer: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[CLS] a b c the museum [SEP], 7 tokens, with attention 9 4 1 5 2 3 0: by hand, k = 2 drops "b" and "the"."""
-    module = importlib.import_module("hardkuma.attribution.dropout_policy")
-    values = torch.tensor([[9.0, 4.0, 1.0, 5.0, 2.0, 3.0, 0.0]])
-    monkeypatch.setattr(module, "received", lambda encoder, batch: values)
-    ids = transformer.tokenizer("a b c the museum")["input_ids"]
-    result = attention_dropout(transformer, ["a b c the museum"], k=2, t=5)[0]
-    assert result.removed == [2, 4]
-    assert result.kept == [0, 1, 3, 5, 6]
-    assert result.input_ids == [ids[0], ids[1], ids[3], ids[5], ids[6], 0, 0]
-    assert result.attention_mask == [1, 1, 1, 1, 1, 0, 0]
-    assert [result.text[s:e] for s, e in result.offsets] == ["", "a", "c", "museum", ""]
-    # Dynamic, t = 3: floor(7 / 3) = 2, the same two.
-    assert attention_dropout(transformer, ["a b c the museum"], t=3)[0].removed == [2, 4]
-    # As in the reference implementation [SEP] may go: it has the lowest attention.
-    assert attention_dropout(transformer, ["a b c the museum"], k=2, t=5, keep_special=False)[0].removed == [2, 6]
-    # Fewer than t tokens: nothing goes.
-    assert attention_dropout(transformer, ["a b c the museum"], k=2, t=8)[0].removed == []
-
-
-@pytest.mark.parametrize("aggregation", ["naive", "rollout"])
-def test_policy_removes_the_least_attended(transformer: SentenceEncoder, aggregation: str) -> None:
-    for text, result in zip(TEXTS, attention_dropout(transformer, TEXTS, aggregation=aggregation, t=3), strict=True):
-        attentions = eager_attentions(transformer, text)
-        values = naive_received(attentions) if aggregation == "naive" else naive_rollout(attentions, True)
-        inner = range(1, len(values) - 1)
-        expected = sorted(sorted(inner, key=lambda i: values[i])[: len(values) // 3])
-        assert result.removed == expected
-    with pytest.raises(ValueError, match="naive, rollout; got 'flow'"):
-        attention_dropout(transformer, TEXTS, aggregation="flow")
-
-
-def test_left_packed_sequences_can_be_embedded(transformer: SentenceEncoder) -> None:
-    kept = attention_dropout(transformer, ["a b c"], k=1, t=1)
-    rest = " ".join(kept[0].text[s:e] for s, e in kept[0].offsets if e > s)
-    torch.testing.assert_close(embed_kept(transformer, kept), transformer.encode([rest]), atol=1e-5, rtol=0)
-
-
-def test_drop_lowest_keeps_what_may_not_go() -> None:
-    assert drop_lowest([0.0, 1.0, 2.0], [False, True, True], 5) == ([0], [1, 2])

@@ -370,3 +370,31 @@ def test_who_types_is_told_how(folder: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"marie\n")))
     assert main(["gates", "--model", str(folder)]) == 0
     assert "press Enter" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
+def test_all_selectors_in_one_record(suffix: str, make_model: Callable, tmp_path: Path) -> None:
+    make_model(selector_names=["nouns", "verbs"]).save_pretrained(tmp_path / "model")
+    model = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    each = {name: gate_records(model, SENTENCES, rate=0.3, selector=name) for name in ("nouns", "verbs")}
+    output, source = tmp_path / f"out.{suffix}", write(tmp_path / "in.jsonl", SENTENCES)
+    options = ["--model", str(tmp_path / "model"), "--rate", "0.3", "--selector", "all", "--field", "body", "--quiet"]
+    assert main(["gates", *options, "--file", source, "--output", str(output)]) == 0
+    if suffix == "txt":
+        lines = [f"{name}: {paint(records[i], False)}\n" for i in range(len(SENTENCES)) for name, records in each.items()]
+        assert output.read_text() == "".join(lines)
+        return
+    if suffix == "html":
+        assert output.read_text().count("<h3>verbs</h3>") == len(SENTENCES)
+        return
+    if suffix == "jsonl":
+        records = [json.loads(line) for line in output.read_text().splitlines()]
+    else:
+        records = pytest.importorskip("pyarrow.parquet").read_table(output).to_pylist(maps_as_pydicts="strict")
+    for i, record in enumerate(records):
+        for j, word in enumerate(record["words"]):
+            for name, ours in each.items():
+                assert word["probabilities"][name] == pytest.approx(ours[i]["words"][j]["probability"], abs=1e-6)
+                assert (name in word["selected"]) == ours[i]["words"][j]["selected"]
+        spans = [(span["selector"], span["start"]) for span in record["spans"]]
+        assert spans == [(name, span["start"]) for name, ours in each.items() for span in ours[i]["spans"]]

@@ -147,3 +147,12 @@ def test_treebank_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     values = json.loads((tmp_path / "out" / "informativeness.json").read_text())
     assert {row["model"] for row in values["rows"]} == {"before", "after"}
     assert (tmp_path / "out" / "ud-ewt-self_information.svg").read_text().startswith("<svg")
+    assert module.main([*given, "--model", "third=z", "--corpora", "ud-ewt", "--output", str(tmp_path / "one")]) == 0
+    values = json.loads((tmp_path / "one" / "informativeness.json").read_text())
+    assert {(row["model"], row["corpus"]) for row in values["rows"]} == {
+        (name, "ud-ewt") for name in ("before", "after", "third")
+    }
+    with pytest.raises(ValueError, match="unknown corpus 'conll'; known: wikigold, ud-ewt"):
+        module.main([*given, "--corpora", "conll"])
+    with pytest.raises(SystemExit):
+        module.main([*given, "--model", "z"])

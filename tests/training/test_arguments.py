@@ -46,11 +46,11 @@ def test_negative_values_and_the_last_of_two() -> None:
 def test_recipe_and_flags_stand_anywhere() -> None:
     assert parse().recipe == "default"
     for words in (
-        ["dual", "--resume", "--epochs", "2"],
-        ["--epochs", "2", "dual", "--resume"],
-        ["--resume", "dual", "--epochs=2"],
+        ["specialise", "--resume", "--epochs", "2"],
+        ["--epochs", "2", "specialise", "--resume"],
+        ["--resume", "specialise", "--epochs=2"],
     ):
-        assert parse(*words) == Arguments("dual", {"epochs": 2}, True, None)
+        assert parse(*words) == Arguments("specialise", {"epochs": 2}, True, None)
     assert parse("--push-to-hub", "me/x").push_to_hub == parse("--push_to_hub=me/x").push_to_hub == "me/x"
     assert parse("--model", "{view: input}", "--model.target-rate", "0.3").overrides == {
         "model": {"view": "input"},
@@ -63,7 +63,7 @@ def test_recipe_and_flags_stand_anywhere() -> None:
     [
         (["--epochs"], "argument --epochs: expected one argument"),
         (["--epochs", "--seed", "3"], "argument --epochs: expected one argument"),
-        (["dual", "epochs"], "expected --key value, got 'epochs'"),
+        (["specialise", "epochs"], "expected --key value, got 'epochs'"),
         (["--epoch", "3"], "unknown recipe key 'epoch': did you mean 'epochs'"),
         (["--batch-sise=3"], "unknown recipe key 'batch_sise': did you mean 'batch_size'"),
         (["--resum"], "unknown recipe key 'resum'"),
@@ -75,7 +75,7 @@ def test_what_makes_no_sense(words: list[str], message: str) -> None:
         parse_arguments(words)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["dual", "--epochs", "3", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["specialise", "--epochs", "3", "--help"]])
 def test_help_has_the_manual_and_every_key(words: list[str]) -> None:
     text = parse_arguments(words, "hardkuma train", "The manual: 100% of it.")
     assert isinstance(text, str) and "hardkuma train [RECIPE]" in text and "The manual: 100% of it." in text

@@ -129,12 +129,12 @@ def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], 
 def test_a_recipe_is_a_path_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any folder: a file first, then those that come along."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dual", "dual.yaml", "recipes/dual.yaml"):
-        assert load_recipe(name).output == "runs/dual"
-    (tmp_path / "dual.yaml").write_text("output: mine\n")
-    assert load_recipe("dual.yaml").output == "mine" and load_recipe("dual").output == "runs/dual"
-    for name in ("elsewhere/dual.yaml", "accelerate/fsdp.yaml", "duel"):
-        with pytest.raises(FileNotFoundError, match=f"no recipe at {name}; those that come along: as-written, .*, dual, "):
+    for name in ("specialise", "specialise.yaml", "recipes/specialise.yaml"):
+        assert load_recipe(name).output == "runs/specialise"
+    (tmp_path / "specialise.yaml").write_text("output: mine\n")
+    assert load_recipe("specialise.yaml").output == "mine" and load_recipe("specialise").output == "runs/specialise"
+    for name in ("elsewhere/specialise.yaml", "accelerate/fsdp.yaml", "specialize"):
+        with pytest.raises(FileNotFoundError, match=f"no recipe at {name}; those that come along: .*, specialise"):
             find_recipe(name)
 
 

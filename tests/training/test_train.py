@@ -66,6 +66,7 @@ def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, c
 
 BY_REMOVAL = [path for path in RECIPES if load_recipe(path).objective == "removal"]
 CONTRASTIVE = [path for path in RECIPES if path not in BY_REMOVAL]
+WITH_ENTITIES = [path for path in BY_REMOVAL if "entities" in load_recipe(path).model["selector_names"]]
 
 
 @pytest.mark.parametrize("path", CONTRASTIVE, ids=[path.stem for path in CONTRASTIVE])
@@ -87,7 +88,7 @@ def cased(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 SMALL = {"removal_epochs": 2, "model__selector_layer": "[0.0, 1.0]"}
 
 
-@pytest.mark.parametrize("path", BY_REMOVAL, ids=[path.stem for path in BY_REMOVAL])
+@pytest.mark.parametrize("path", WITH_ENTITIES, ids=[path.stem for path in WITH_ENTITIES])
 def test_both_selectors_are_trained_measured_and_shown(
     path: Path, arguments: Callable, cased: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,10 +127,16 @@ def test_removal_is_interrupted_between_chunks(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-def test_two_processes_remove_words_as_one(arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", ["default", "specialise"])
+def test_two_processes_remove_words_as_one(
+    recipe: str, arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path
+) -> None:
     extra = {"data": f"[{cased}]", "cache_type": "float32", **SMALL}
-    assert run(arguments("one", recipe="default", **extra)) == 0
-    two = forks.start_ranks(2, TRAIN, *arguments("two", recipe="default", **extra), ACCELERATE_USE_CPU="true")
+    if recipe == "specialise":
+        extra |= {"kinds": 2, "kinds_steps": 3, "model__selector_layer": "{meaning: [0.5, 1.0], kind: 1.0}"}
+        extra["selector_names"] = "[one, other]"  # rounding must not decide a name
+    assert run(arguments("one", recipe=recipe, **extra)) == 0
+    two = forks.start_ranks(2, TRAIN, *arguments("two", recipe=recipe, **extra), ACCELERATE_USE_CPU="true")
     assert [process.wait() for process in two] == [0, 0], two[0].stderr[-3000:]
     one, both = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
@@ -353,10 +360,10 @@ def test_disk_full_while_saving(
 def test_help_is_the_manual_and_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(["--help"]) == 0
     script = capsys.readouterr().out
-    assert "accelerate launch" in script and "--batch_size INT" in script and "python train.py dual" in script
+    assert "accelerate launch" in script and "--batch_size INT" in script and "python train.py specialise" in script
     assert train.main(["--help"], prog="hardkuma train") == 0
     command = capsys.readouterr().out
-    assert "--batch_size INT" in command and "hardkuma train dual" in command and "python train.py" not in command
+    assert "--batch_size INT" in command and "hardkuma train specialise" in command and "python train.py" not in command
 
 
 @pytest.mark.parametrize(("words", "status"), [(["--epoch", "3"], 2), (["absent"], 1), (["--model.temprature", "3"], 1)])
@@ -372,8 +379,16 @@ def test_a_recipe_by_name_outside_of_the_checkout(
     arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(arguments(recipe="recipes/dual.yaml", max_steps=1)) == 0
-    assert "num_selectors: 2" in (tmp_path / "run" / "recipe.yaml").read_text()
+    assert run(arguments(recipe="recipes/fourier.yaml", max_steps=1)) == 0
+    assert "frequency_filter: low" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize("weight", [0.5, -0.5])
+def test_two_contrastive_selectors_are_aligned_or_separated(weight: float, arguments: Callable, tmp_path: Path) -> None:
+    extra = {"model__num_selectors": 2, "model__lambda_s": "[1.0, 0.5]", "model__lambda_kl": weight, "max_steps": 8}
+    assert run(arguments(**extra, learning_rate=0.01)) == 0
+    kl = [entry["loss/kl"] for entry in log(tmp_path / "run") if "loss" in entry]
+    assert (kl[-1] < kl[0]) == (weight > 0)
 
 
 def test_a_misspelt_key_of_the_model_is_found_before_anything_is_touched(

@@ -1,0 +1,191 @@
+"""Which view trains an encoder best? Arms and paired seeds, by the mean of seven STS tasks: the tables of docs/encoder.md.
+
+    python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms
+    python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms --seeds 0 --arms "dropout only" cropping
+    python benchmarks/encoder_arms.py --output runs/encoder_arms --table --plot docs/encoder-arms.svg
+
+FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
+reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment; the same
+command goes on, within a run too. Nothing is chosen by STS: the last step is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.common.files import write_atomically
+from hardkuma.common.versions import versions
+from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
+from hardkuma.evaluation.plots import bar_plot
+from hardkuma.evaluation.similarity import STS_FILES
+
+# One token (ADD) or word (the others) of every eight tokens goes; a crop leaves three quarters of the words.
+EIGHTH, CROP = {"t": 8}, {"rate": 0.25}
+ARMS: Mapping[str, dict[str, Any]] = {
+    "dropout only": {"dropout": None},
+    "random drop": {"random_deletion": EIGHTH},
+    "ADD naive": {"attention_naive": EIGHTH},
+    "ADD rollout": {"attention_rollout": EIGHTH},
+    "lowest gates": {"lowest_gates": EIGHTH},
+    "cropping": {"cropping": CROP},
+    "lowest gates + cropping": {"lowest_gates": EIGHTH, "cropping": CROP},
+}
+TEXT = ("wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll")
+SETTINGS: dict[str, Any] = {
+    "reset_layers": 2,
+    "freeze_layers": 4,
+    "min_words": 6,
+    "max_words": 20,
+    "max_tokens": 32,
+    "batch_size": 64,
+    "max_steps": 300,
+    "learning_rate": 3e-4,
+    "warmup": 0.1,
+    "evaluate_every": 100,
+    "checkpoint_every": 50,
+}
+PAIRS = (*((arm, "dropout only") for arm in ARMS if arm != "dropout only"), ("lowest gates", "ADD naive"))
+
+
+def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
+    """Train and measure one arm with one seed, unless it is done; an interrupted run goes on."""
+    from hardkuma.contrast.recipe import EncoderRecipe
+    from hardkuma.contrast.run import EncoderRun
+
+    folder = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}"
+    result, view = folder / "result.json", ARMS[arm]
+    if result.is_file():
+        known = json.loads(result.read_text())
+        if (known["settings"], known["view"]) == (SETTINGS, view):
+            return known
+    sources = ["bundled", *(str(data / path) for path in TEXT)]
+    recipe = EncoderRecipe(data=sources, view=view, seed=seed, output=str(folder), **SETTINGS)
+    started, processor = time.time(), time.process_time()
+    trained = EncoderRun(recipe, resume=True, quiet=True)
+    if not trained.run():
+        raise KeyboardInterrupt
+    model = trained.complete()
+    training, history = time.process_time() - processor, trained.trainer.state.log_history
+    encoder = SentenceEncoder.load(model)
+    measured = evaluate_encoder(lambda texts: encoder.encode(texts).numpy(), tasks)
+    geometry = [entry for entry in history if "eval_alignment" in entry][-1]
+    entry = {
+        "arm": arm,
+        "seed": seed,
+        "view": view,
+        "settings": SETTINGS,
+        "sts": {name: value.together for name, value in measured.similarity.items()},
+        "sts_mean_of_subsets": {name: value.mean for name, value in measured.similarity.items()},
+        "alignment": geometry["eval_alignment"],
+        "uniformity": geometry["eval_uniformity"],
+        "loss": next(entry["loss"] for entry in reversed(history) if "loss" in entry),
+        "processor_seconds": round(training),
+        "seconds": round(time.time() - started),
+        "versions": versions(),
+    }
+    write_atomically(result, json.dumps(entry, indent=1) + "\n")
+    if not keep:
+        shutil.rmtree(model)
+    return entry
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95% interval by Student's t; without bounds for fewer than two values."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def averages(known: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
+    """STS average in points, by arm and seed."""
+    found: dict[str, dict[int, float]] = {arm: {} for arm in ARMS}
+    for entry in known:
+        found[entry["arm"]][entry["seed"]] = 100 * statistics.mean(entry["sts"].values())
+    return {arm: values for arm, values in found.items() if values}
+
+
+def differences(values: Mapping[str, Mapping[int, float]], arm: str, other: str) -> dict[int, float]:
+    """arm - other by seed, of the seeds that both have."""
+    one, two = values.get(arm, {}), values.get(other, {})
+    return {seed: one[seed] - two[seed] for seed in sorted(set(one) & set(two))}
+
+
+def table(known: Sequence[Mapping[str, Any]]) -> str:
+    """Means with intervals, each task, and paired differences."""
+    values, names = averages(known), list(STS_FILES)
+    lines = [f"| view | seeds | STS average [95% interval] | {' | '.join(names)} | alignment | uniformity |"]
+    lines += ["|---|---:|---:|" + "---:|" * (len(names) + 2)]
+    for arm, by_seed in values.items():
+        entries = [entry for entry in known if entry["arm"] == arm]
+        cells = [f"{100 * np.mean([entry['sts'][name] for entry in entries]):.2f}" for name in names]
+        cells += [f"{np.mean([entry[key] for entry in entries]):.3f}" for key in ("alignment", "uniformity")]
+        lines.append(f"| {arm} | {len(by_seed)} | {_shown(list(by_seed.values()))} | {' | '.join(cells)} |")
+    lines += ["", "| paired difference of STS averages | seeds | mean [95% interval] | each seed |", "|---|---:|---:|---|"]
+    for arm, other in PAIRS:
+        if paired := differences(values, arm, other):
+            each = ", ".join(f"{value:+.2f}" for value in paired.values())
+            lines.append(f"| {arm} - {other} | {len(paired)} | {_shown(list(paired.values()), '+')} | {each} |")
+    return "\n".join(lines)
+
+
+def _shown(values: Sequence[float], sign: str = "") -> str:
+    mean, low, high = interval(values)
+    bounds = f" [{low:{sign}.2f}, {high:{sign}.2f}]" if len(values) > 1 else ""
+    return f"{mean:{sign}.2f}{bounds}"
+
+
+def plot(known: Sequence[Mapping[str, Any]]) -> str:
+    """Paired differences to dropout only, a bar for each seed, as SVG."""
+    values = averages(known)
+    arms = [arm for arm in values if arm != "dropout only"]
+    seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
+    bars = {
+        f"seed {seed}": [differences(values, arm, "dropout only").get(seed, float("nan")) for arm in arms] for seed in seeds
+    }
+    return bar_plot(arms, bars, "STS average, difference to dropout only (points)", "encoder arms")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--output", type=Path, default=Path("runs/encoder_arms"))
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), metavar="ARM", default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--keep-models", type=int, nargs="*", default=[0], metavar="SEED", help="seeds whose models stay")
+    parser.add_argument("--table", action="store_true", help="print what is known and stop")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot of what is known here")
+    options = parser.parse_args()
+    if not options.table:
+        if options.data is None:
+            parser.error("--data FOLDER is needed to run arms")
+        tasks = read_tasks(options.data, list(STS_FILES))
+        for seed in options.seeds:
+            for arm in options.arms:
+                entry = run(arm, seed, options.data, options.output, tasks, seed in options.keep_models)
+                average = 100 * statistics.mean(entry["sts"].values())
+                print(f"{arm}, seed {seed}, {entry['seconds']} s: {average:.2f}", flush=True)
+    known = [json.loads(path.read_text()) for path in sorted(options.output.glob("*/result.json"))]
+    if not known:
+        parser.error(f"{options.output} holds no results yet")
+    print(table(known))
+    if options.plot is not None:
+        write_atomically(options.plot, plot(known))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Selectors that part: train recipes/specialise.yaml with several seeds, then measure what docs/experiments.md says.
+
+    python benchmarks/kinds.py --data FOLDER --seeds 0 1 2
+    python benchmarks/kinds.py --data FOLDER --meaning released    the kinds alone, over the released head's `meaning`
+
+FOLDER holds ud-ewt/dev.conllu, whose gold tags measure and nothing else. A seed whose model is in runs/kinds/SEED/model is
+not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hardkuma.common.models import load_released
+from hardkuma.evaluation.data import read_corpus, texts_of
+from hardkuma.evaluation.kinds import CONTENT_TAGS, Kinds, measure_kinds, stability_of_kinds, union_sufficiency
+from hardkuma.modeling_hardkuma import HardKumaModel
+from hardkuma.training.recipe import load_recipe
+
+OUTPUT = Path("runs/kinds")
+SENTENCES = 100  # of which words are removed, the first of the benchmark's sample
+
+
+def trained(seed: int, dev: Path, released: bool, changes: dict[str, object]) -> Path:
+    """The folder of a trained model; `released` takes `meaning` from the released head instead of training it."""
+    from hardkuma.training.trainer import Trainer
+
+    folder = OUTPUT / (f"released-{seed}" if released else str(seed))
+    if not (folder / "model" / "run.json").is_file():
+        trainer = Trainer(load_recipe("specialise", {"seed": seed, "output": str(folder), "dev": str(dev), **changes}))
+        if released:
+            head = load_released()[0].gate_head
+            trainer.base.gate_head.selectors[0].load_state_dict(head.selectors[0].state_dict())
+        else:
+            trainer.run()
+        trainer.complete()
+    return folder
+
+
+def held_out_rates(folder: Path, kinds: Kinds) -> list[float]:
+    """Mean probability of each kind on the held-out text of its own source, from the log."""
+    import json
+
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    rates = {entry["selector"]: entry["rate"] for entry in entries if entry.get("phase") == "saved"}
+    return [rates[name] for name in kinds.names]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--meaning", choices=("trained", "released"), default="trained")
+    parser.add_argument("--kinds", type=int, default=8)
+    options = parser.parse_args()
+    path = options.data / "ud-ewt/dev.conllu"
+    corpus, runs = read_corpus(path), []
+    texts, words = texts_of(corpus.sample(SENTENCES))
+    for seed in options.seeds:
+        folder = trained(seed, path, options.meaning == "released", {"kinds": options.kinds})
+        model = HardKumaModel.from_pretrained(folder / "model").eval()
+        kinds = measure_kinds(model, corpus.sentences)
+        runs.append(kinds)
+        tags, table = kinds.shares()
+        largest = [tags[i] for i in table.argmax(1)]
+        off = np.array(held_out_rates(folder, kinds)) / np.array(kinds.targets) - 1
+        print(f"seed {seed}: NMI {kinds.information():.3f}, content words {kinds.information(CONTENT_TAGS):.3f}, ", end="")
+        print(
+            f"mean Spearman {kinds.mean_correlation():.3f}, rates off by {np.abs(off).max():.1%} at most on held-out text"
+        )
+        print(f"largest parts: {largest}")
+        union = union_sufficiency(model, texts, words)
+        print("union: " + ", ".join(f"{name} {value:.3f}" for name, value in union.items()))
+        print(kinds.describe(), flush=True)
+    if len(runs) > 1:
+        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_kinds(runs).items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

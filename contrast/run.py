@@ -1,0 +1,245 @@
+"""One run of `hardkuma encoder`: text, views, objective, and sentence-transformers' trainer, which does the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from torch.utils.data import SequentialSampler
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ..attribution.encoder import SentenceEncoder
+from ..augmentation.deletion import GATES
+from ..augmentation.registry import make_augmentation
+from ..augmentation.scorers import score_sentences
+from ..augmentation.sentence import Sentence, read_sentences
+from ..common.files import write_atomically
+from ..common.models import load_model
+from ..encoders_hardkuma import resolve_encoder
+from ..evaluation.similarity import read_scored_pairs
+from ..training.interrupts import InterruptFlag
+from ..training.report import write_record
+from ..training.texts import load_training_texts, split_held_out
+from .collator import DRAW, ROW, ViewCollator
+from .geometry import GeometryEvaluator
+from .layers import freeze_lower_layers, reset_top_layers
+from .objectives import Objective, encoder_of
+from .recipe import EncoderRecipe
+
+OBJECTIVE = "objective.safetensors"  # written last: a checkpoint that has it is complete
+
+
+class EncoderRun:
+    """One run; the folder of the recipe belongs to it.
+
+    Attributes:
+        model: the encoder that is trained.
+        trainer: sentence-transformers' own.
+        total: steps of the whole run.
+    """
+
+    def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False):
+        self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
+        self.quiet = quiet
+        self._claim_output(resume)
+        self.model = SentenceTransformer(resolve_encoder(recipe.encoder), device="cpu" if _no_gpu() else None)
+        encoder = encoder_of(self.model)
+        reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
+        freeze_lower_layers(encoder, recipe.freeze_layers)
+        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size)
+        texts = load_training_texts(recipe, self.log)
+        sentences = scored_sentences(
+            recipe.encoder, recipe.gates, tuple(texts), recipe.max_tokens, tuple(augmentation.measures)
+        )
+        rows, held_out = split_held_out(np.arange(len(texts)), recipe.held_out, recipe.seed)
+        if len(rows) < recipe.batch_size:
+            raise ValueError(
+                f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
+                "give more text or a smaller batch_size."
+            )
+        collator = ViewCollator(
+            sentences, augmentation, self.model.tokenizer, encoder, recipe.views, recipe.seed, recipe.mlm_weight > 0
+        )
+        order = draw_rows(rows, recipe)
+        self.total = len(order) // recipe.batch_size
+        self.objective = Objective(self.model, recipe)
+        self.interrupt = InterruptFlag()
+        self.trainer = SentenceTransformerTrainer(
+            model=self.model,
+            args=self._arguments(),
+            train_dataset=Dataset.from_dict({ROW: order, DRAW: list(range(len(order)))}),
+            loss=self.objective,
+            evaluator=self._evaluators(collator, held_out.tolist()),
+            data_collator=collator,  # type: ignore[arg-type] # it makes the same features from other columns
+            callbacks=[_Checkpointing(self.objective, self.interrupt)],
+        )
+
+    def log(self, text: str) -> None:
+        """Tell the user, unless they want quiet."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    def _claim_output(self, resume: bool) -> None:
+        """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
+        saved, self.checkpoint = self.output / "recipe.yaml", last_checkpoint(self.output / "checkpoints")
+        if resume and self.checkpoint is not None:
+            self.recipe.check_same(saved)
+            self.log(f"resuming from {self.checkpoint.name}.")
+            return
+        if resume:
+            self.log(f"no checkpoint in {self.output}: starting from the beginning.")
+        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        self.checkpoint = None
+        self.recipe.save(saved)
+
+    def _arguments(self) -> SentenceTransformerTrainingArguments:
+        recipe = self.recipe
+        schedule = {"constant": "constant_with_warmup"}.get(recipe.schedule, recipe.schedule)
+        return SentenceTransformerTrainingArguments(
+            output_dir=str(self.output / "checkpoints"),
+            max_steps=self.total,
+            per_device_train_batch_size=recipe.batch_size,
+            learning_rate=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            warmup_steps=int(recipe.warmup * self.total),
+            lr_scheduler_type=schedule,
+            max_grad_norm=recipe.clip,
+            bf16=recipe.mixed_precision == "bf16",
+            fp16=recipe.mixed_precision == "fp16",
+            seed=recipe.seed,
+            batch_sampler=in_order,
+            eval_strategy="steps",
+            eval_steps=recipe.evaluate_every,
+            save_strategy="steps",
+            save_steps=recipe.checkpoint_every,
+            save_total_limit=recipe.keep,
+            logging_strategy="steps",
+            logging_steps=recipe.log_every,
+            report_to=recipe.trackers or "none",
+            disable_tqdm=self.quiet,
+            use_cpu=_no_gpu(),
+            dataloader_pin_memory=False,
+            remove_unused_columns=False,
+        )
+
+    def _evaluators(self, collator: ViewCollator, held_out: list[int]) -> list[BaseEvaluator]:
+        evaluators: list[BaseEvaluator] = [GeometryEvaluator(collator, held_out)]
+        if self.recipe.dev is not None:
+            pairs = read_scored_pairs(Path(self.recipe.dev))
+            evaluators.append(EmbeddingSimilarityEvaluator(pairs.first, pairs.second, pairs.scores, write_csv=False))
+        return evaluators
+
+    def run(self) -> bool:
+        """Train to the end or to Ctrl-C; False in the last case."""
+        if self.checkpoint is not None:
+            self.objective.load_state_dict(load_file(self.checkpoint / OBJECTIVE), strict=False)
+        if self.total == 0:
+            return True
+        with self.interrupt:
+            self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+        done = self.trainer.state.global_step >= self.total
+        if not done:
+            self.log(f"stopped at step {self.trainer.state.global_step}; go on with --resume.")
+        return done
+
+    def complete(self) -> Path:
+        """Write `model/`, a sentence-transformers folder, with recipe, record and log; the checkpoints go."""
+        folder = self.output / "model"
+        temporary = self.output / f".model.{os.getpid()}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        self.model.save_pretrained(str(temporary), create_model_card=False)
+        write_record(temporary, self.recipe, self.recipe.seed, time.time() - self.started, self.trainer.args.world_size)
+        history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
+        write_atomically(temporary / "log.jsonl", history)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(temporary, folder)
+        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        return folder
+
+
+class _Checkpointing(TrainerCallback):
+    """Ctrl-C ends a run after its step and a checkpoint; what the objective has learned is saved beside the encoder."""
+
+    def __init__(self, objective: Objective, interrupt: InterruptFlag):
+        self.objective, self.interrupt = objective, interrupt
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        if self.interrupt.is_set:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero:
+            own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
+            save_file(own, folder / f".{OBJECTIVE}")
+            os.replace(folder / f".{OBJECTIVE}", folder / OBJECTIVE)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint.
+
+    >>> last_checkpoint(Path("/no/such/folder")) is None
+    True
+    """
+    complete = [path for path in folder.glob("checkpoint-*") if (path / OBJECTIVE).is_file()]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def in_order(dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> DefaultBatchSampler:
+    """Batches in the dataset's own order, which `draw_rows` has made."""
+    return DefaultBatchSampler(SequentialSampler(dataset), batch_size=batch_size, drop_last=True)
+
+
+def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
+    """The sentences of the whole run in the order of training: every epoch shuffles anew, and no batch crosses two.
+
+    >>> order = draw_rows(np.arange(10), EncoderRecipe(batch_size=4, max_steps=5))
+    >>> len(order), len(set(order[:8])), len(set(order[8:16]))
+    (20, 8, 8)
+    """
+    random, size = np.random.default_rng(recipe.seed), recipe.batch_size
+    steps = recipe.epochs * (len(rows) // size) if recipe.max_steps is None else recipe.max_steps
+    order: list[int] = []
+    while len(order) < steps * size:
+        order += random.permutation(rows)[: len(rows) // size * size].tolist()
+    return order[: steps * size]
+
+
+@lru_cache(maxsize=4)
+def scored_sentences(
+    encoder: str, gates: str | None, texts: Sequence[str], max_tokens: int, measures: Sequence[str]
+) -> list[Sentence]:
+    """Sentences with the scores that a view goes by: attention of the encoder before training, gates of a checkpoint.
+
+    Runs of one process on the same text share them.
+    """
+    scorer = SentenceEncoder.load(encoder)
+    sentences = read_sentences(scorer.tokenizer, texts, max_tokens)
+    for measure in measures:
+        judge = SentenceEncoder.from_model(load_model(gates)) if measure == GATES else scorer
+        judge.max_length = max_tokens
+        sentences = score_sentences(judge, texts, sentences, [measure])
+    return sentences
+
+
+def _no_gpu() -> bool:
+    import torch
+
+    return not torch.cuda.is_available()

@@ -1,0 +1,145 @@
+"""Whole runs of a tiny encoder: what moves and what stays, SIGKILL and resume, settings that do not fit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from hardkuma.__main__ import main
+from hardkuma.contrast.layers import freeze_lower_layers, layers_of, reset_top_layers
+from hardkuma.contrast.run import last_checkpoint
+from tests.conftest import build_model
+from tests.forks import COMMAND, ForkServer
+
+
+@pytest.fixture
+def words(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """words(key=value): the command line of a run of eight steps into tmp_path/run."""
+
+    def make(recipe: str = "simcse", **overrides: object) -> list[str]:
+        values = {
+            "encoder": encoder_folder,
+            "data": f"[{corpus}]",
+            "split_sentences": "false",
+            "batch_size": 16,
+            "held_out": 32,
+            "evaluate_every": 4,
+            "checkpoint_every": 2,
+            "log_every": 1,
+            "max_steps": 8,
+            "learning_rate": 1e-3,
+            "output": tmp_path / "run",
+            **overrides,
+        }
+        return ["encoder", recipe, *(word for key, value in values.items() for word in (f"--{key}", str(value)))]
+
+    return make
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next(folder.glob("**/model.safetensors")))
+
+
+def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
+    assert main(words(reset_layers=1, freeze_layers=1, max_steps=2)) == 0
+    before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
+    for name, value in before.items():
+        if name in after:
+            moved = not torch.equal(value, after[name])
+            assert moved == ("layer.1." in name), name
+    # A folder for sentence-transformers, with its log.
+    assert SentenceTransformer(str(tmp_path / "run" / "model")).encode(["the river"]).shape == (1, 32)
+    log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
+    assert {"eval_alignment", "eval_uniformity"} <= {key for entry in log for key in entry}
+    assert not list((tmp_path / "run").glob("**/*.bin")) and not list((tmp_path / "run").glob("**/*.pt"))
+
+
+def test_no_steps_leave_the_reset_encoder(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
+    assert main(words(reset_layers=1, max_steps=0, seed=3)) == 0
+    before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved and all("layer.1." in name for name in moved)
+
+
+def test_reset_is_the_seed_s() -> None:
+    one, two, three = (build_model("bert").encoder for _ in range(3))
+    for encoder, seed in ((one, 1), (two, 1), (three, 2)):
+        reset_top_layers(encoder, 1, seed)
+    top = [layers_of(encoder)[1].attention.self.query.weight for encoder in (one, two, three)]
+    assert torch.equal(top[0], top[1]) and not torch.equal(top[0], top[2])
+    assert torch.equal(layers_of(one)[0].attention.self.query.weight, layers_of(three)[0].attention.self.query.weight)
+    with pytest.raises(ValueError, match="reset_layers must be <= 2, the number of this encoder's layers, got 3"):
+        reset_top_layers(one, 3, 0)
+    freeze_lower_layers(one, 1)
+    assert {name.split(".")[0] for name, p in one.named_parameters() if not p.requires_grad} >= {"embeddings", "encoder"}
+    assert all(p.requires_grad for p in layers_of(one)[1].parameters())
+    with pytest.raises(ValueError, match="StaticEncoder has no list of layers"):
+        freeze_lower_layers(build_model("hardkuma_static").encoder, 1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("consert", {}),
+        ("simcse", {"objective": "triplet", "view": "{token_cutoff: {rate: 0.3}}"}),
+        ("simcse", {"learn_temperature": "true", "view": "{word_repetition: null, attention_rollout: {k: 1, t: 4}}"}),
+        ("simcse", {"objective": "soft_neighbours", "views": 2, "view": "{attention_naive: {t: 4}}"}),
+    ],
+)
+def test_other_views_and_objectives(words: Callable[..., list[str]], tmp_path: Path, recipe: str, changes: dict) -> None:
+    assert main(words(recipe, max_steps=3, **changes)) == 0
+    log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
+    assert all(entry["loss"] >= 0 for entry in log if "loss" in entry) and len(log) >= 4
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_is_the_same_to_the_bit(
+    words: Callable[..., list[str]], tmp_path: Path, forks: ForkServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a learned temperature, which lives beside the encoder."""
+    options = {"learn_temperature": "true", "view": "{random_deletion: {t: 4}}", "checkpoint_every": 4, "max_steps": 40}
+    assert main(words(output=tmp_path / "whole", **options)) == 0
+    fork = forks.start(COMMAND, *words(output=tmp_path / "cut", **options))
+    checkpoints, started = tmp_path / "cut" / "checkpoints", time.time()
+    while last_checkpoint(checkpoints) is None:
+        assert fork.poll(0.01) is None and time.time() - started < 300, fork.stderr
+    fork.send_signal(signal.SIGKILL)
+    fork.wait()
+    # What a kill in the middle of writing leaves is passed over.
+    (checkpoints / "checkpoint-999").mkdir()
+    capsys.readouterr()
+    changed = words(output=tmp_path / "cut", **{**options, "temperature": 0.1})
+    assert main([*changed, "--resume"]) == 1
+    assert "differs from this recipe: resume with the same settings" in capsys.readouterr().err
+    assert main([*words(output=tmp_path / "cut", **options), "--resume"]) == 0
+    assert "resuming from checkpoint-" in capsys.readouterr().err
+    one, two = weights(tmp_path / "whole" / "model"), weights(tmp_path / "cut" / "model")
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_wrong_settings_are_told_before_anything_is_read(
+    words: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for changes, message in (
+        ({"view": "{synonyms: null}"}, "unknown augmentation 'synonyms'"),
+        ({"temprature": 1}, "unknown recipe key 'temprature': did you mean 'temperature'"),
+        ({"keep": 1}, "keep must be a whole number >= 2, got 1: the last may be cut short"),
+    ):
+        assert main(words(**changes)) == 2
+        assert message in capsys.readouterr().err
+    assert main(words("no-such-recipe")) == 2
+    assert "those that come along: add-naive, add-rollout" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main(words(batch_size=500)) == 1
+    assert "fewer than one batch of 500" in capsys.readouterr().err
+    assert main(["encoder", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "hardkuma encoder [RECIPE] [--resume]" in shown and "--reset_layers" in shown and "--model.NAME" not in shown
