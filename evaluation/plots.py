@@ -13,6 +13,7 @@ from ..common.packages import require
 # Readable on white and on near-black; told apart by line style as well as by colour.
 COLORS = ("#2f6fde", "#d9730d", "#1a9e5c", "#c2379a", "#8a6fd1", "#b08900", "#d64545", "#0e94a6", "#7d8b2f", "#8c8c8c")
 STYLES = ("solid", "dashed", "dotted", "dashdot")
+GREY: Mapping[str, Any] = {"color": "#9aa0a6", "linestyle": "solid", "linewidth": 0.8, "zorder": 1}
 _INK = "#010203"  # stands for the page's text colour
 _WIDTH, _HEIGHT = 4.6, 3.5  # inches; small, so that labels stay readable on a phone
 
