@@ -16,7 +16,7 @@ from ..records_hardkuma import Record
 from ..search.index import Match, Passage, SearchIndex
 from ..search.passages import cut_passage
 from ..search.terms import Term, find_terms
-from ..words_hardkuma import ScoredText, score_texts
+from ..words_hardkuma import ScoredText, score_selectors, score_texts
 from .limits import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
@@ -90,7 +90,7 @@ class Demo:
         self.encoder = SentenceEncoder.from_model(model)
         self.lock = threading.RLock()
         # Errors are not remembered, nor is anything beyond this process.
-        self._scored = lru_cache(REMEMBERED)(self._score)
+        self._scored = lru_cache(REMEMBERED)(self._score_all)
         self._compared = lru_cache(REMEMBERED)(self._compare)
         self._explained = lru_cache(REMEMBERED)(self._explain)
         self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
@@ -100,12 +100,14 @@ class Demo:
 
     def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        with self.lock:
-            return self._scored(check_text(text, MAX_CHARACTERS, "use the tab Document"), selector or self.selector)
+        number = self.model.config.find_selector(selector or self.selector)
+        return self.score_all(text)[self.names[number]]
 
     def score_all(self, text: str) -> dict[str, ScoredText]:
-        """By the name of every selector."""
-        return {name: self.score(text, name) for name in self.names}
+        """By the name of every selector; one encoding for all of them."""
+        checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
+        with self.lock:
+            return self._scored(checked)
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""
@@ -157,6 +159,9 @@ class Demo:
 
     def _find_terms(self, text: str, rate: float | None, selector: str) -> list[Term]:
         return find_terms(self.model, text.split("\n"), TERMS, selector=selector, rate=rate)
+
+    def _score_all(self, text: str) -> dict[str, ScoredText]:
+        return {name: scored[0] for name, scored in score_selectors(self.model, [text]).items()}
 
     def _score(self, text: str, selector: str) -> ScoredText:
         return score_texts(self.model, [text], selector=selector)[0]

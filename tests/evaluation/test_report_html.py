@@ -7,13 +7,12 @@ from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from hardkuma.evaluation.benchmark import run_benchmark
 from hardkuma.evaluation.plots import GREY, bar_plot, line_plot, scatter_plot, style_of
-from hardkuma.evaluation.report import _leading_methods, _styles, report_html
+from hardkuma.evaluation.report import _leading_methods, report_html
 
 from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, join_words, make_encoder, write_conll
@@ -144,18 +143,6 @@ def test_in_a_browser_it_fits_a_phone(report: Path, tmp_path: Path) -> None:
         script = f'<script>addEventListener("load", () => {{ {measure} }})</script>'
         framed.write_text(f"<body>{frame}{script}", encoding="utf-8")
         assert f"<title>{expected}</title>" in dump(framed, tmp_path / f"{width}{expected}"), width
-
-
-def test_six_methods_have_colours_and_the_rest_is_grey() -> None:
-    def result(name: str, kind: str, precision: float | None) -> SimpleNamespace:
-        return SimpleNamespace(method=name, kind=kind, value=lambda _: precision)
-
-    results = [result(f"peer {i}", "peer", i / 10) for i in range(8)]
-    results += [result("gates", "gates", 0.05), result("undefined", "peer", None)]
-    styles = _styles(results)
-    coloured = {name for name, style in styles.items() if style is not GREY}
-    assert coloured == {"gates", "peer 7", "peer 6", "peer 5", "peer 4", "peer 3"} and len(styles) == 10
-    assert styles["gates"]["linewidth"] > styles["peer 7"]["linewidth"] > GREY["linewidth"]
 
 
 def test_without_matplotlib_the_report_says_so(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
