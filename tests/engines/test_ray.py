@@ -28,7 +28,7 @@ SHARDS, ROWS = 4, 60
 def cluster() -> Iterator[None]:
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_worker_niceness"] = "0"  # workers would wait for all other tests
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - its name; workers would wait for all other tests
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.add_node(num_cpus=1)
     ray.init(address=nodes.address, log_to_driver=False)
