@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine."""
+"""A real Ray cluster of two nodes on this machine; runs where the extra `ray` is installed, which requirements.txt leaves out."""
 
 from __future__ import annotations
 
