@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine; runs where the extra `ray` is installed, which requirements.txt leaves out."""
+"""A real Ray cluster of two nodes on this machine, where the extra `ray` is installed: requirements.txt leaves it out."""
 
 from __future__ import annotations
 
