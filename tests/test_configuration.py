@@ -117,7 +117,7 @@ BAD = [
     ("selector_names", ["meaning", "all"], "not 'all'.*got 'all'"),
     ("selector_names", ["two words"], "letters, digits, - and _.*got 'two words'"),
     ("selector_names", [1], "letters, digits, - and _.*got 1"),
-    ("selector_unit", "sentence", "selector_unit must be one of token, word, name; got 'sentence'"),
+    ("selector_unit", "sentence", "selector_unit must be one of token, word, name, kind; got 'sentence'"),
     ("selector_unit", {"entities": "word"}, r"a value for each of the selectors \['meaning'\], got \['entities'\]"),
     ("selector_layer", [], "selector_layer must name at least one layer"),
     ("selector_layer", 1.5, r"selector_layer as a fraction must be in \[0, 1\], got 1.5"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from hardkuma import HardKumaModel
-from hardkuma.attribution import METHODS, SentenceEncoder, attention_dropout
+from hardkuma.attribution import METHODS, SentenceEncoder
+from hardkuma.augmentation.registry import make_augmentation
+from hardkuma.augmentation.scorers import score_sentences
+from hardkuma.augmentation.sentence import read_sentences
 from tests.conftest import FAMILIES, SENTENCES
 
 ONE_PASS = ("norm", "cosine", "attention", "rollout", "loo_pooled", "gates")
@@ -30,5 +34,8 @@ def test_every_family(make_model: Callable[..., HardKumaModel], family: str) -> 
             assert len(result.scores) == len(result.words) and not result.missing
             assert torch.isfinite(torch.tensor(result.scores)).all(), name
     if family != "hardkuma_static":
-        for item in attention_dropout(encoder, SENTENCES):
-            assert len(item.kept) + len(item.removed) == len(item.input_ids) == len(item.attention_mask)
+        sentences = read_sentences(encoder.tokenizer, SENTENCES, model.max_length)
+        drop = make_augmentation({"attention_naive": {"k": 1, "t": 1}})
+        scored = score_sentences(encoder, SENTENCES, sentences, ["attention"])
+        dropped = [len(sentence) - len(drop(sentence, np.random.default_rng(0))) for sentence in scored]
+        assert set(dropped) <= {0, 1} and sum(dropped) > len(dropped) / 2
