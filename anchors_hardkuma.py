@@ -46,25 +46,26 @@ class AnchorModel(GateModel, Protocol):
 
     def __call__(self, *inputs: Any, **options: Any) -> Any: ...
 
-    def sentence_features(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        embedding: str = "rationale",
-        rate: float | None = None,
-    ) -> dict[str, Tensor]:
+    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Tensor]:
         """{"embedding": (batch, dim)}."""
         ...
 
 
 @torch.inference_mode()
-def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
-    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
+def embed_texts(
+    model: AnchorModel,
+    texts: Sequence[str],
+    embedding: str = "anchor",
+    *,
+    rate: float | None = None,
+    selector: str | None = None,
+    batch_size: int = 32,
+) -> Tensor:
+    """Embeddings (texts, dim), on the CPU, as `sentence_features` gives them; texts of like length run together.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
+    >>> embed_texts(model, ["Marie Curie moved to Paris.", "It rains."], "rationale", rate=0.5).shape
     torch.Size([2, 384])
     """
     readable = [encodable(text) for text in texts]
@@ -75,9 +76,20 @@ def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32
         rows = order[first : first + batch_size]
         batch = model.tokenizer.pad({"input_ids": [encoded[i] or [0] for i in rows]}, return_tensors="pt").to(model.device)
         mask = batch["attention_mask"] * torch.tensor([[bool(encoded[i])] for i in rows], device=model.device)
-        anchors = model.sentence_features(batch["input_ids"], mask, embedding="anchor")["embedding"].float().cpu()
-        vectors.update(zip(rows, anchors, strict=True))
-    return torch.nn.functional.normalize(torch.stack([vectors[i] for i in range(len(texts))]), dim=-1)
+        found = model.sentence_features(batch["input_ids"], mask, embedding=embedding, rate=rate, selector=selector)
+        vectors.update(zip(rows, found["embedding"].float().cpu(), strict=True))
+    return torch.stack([vectors[i] for i in range(len(texts))])
+
+
+def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
+    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
+    torch.Size([2, 384])
+    """
+    return torch.nn.functional.normalize(embed_texts(model, texts, batch_size=batch_size), dim=-1)
 
 
 def chance_similarity(model: AnchorModel, texts: Sequence[str] = UNRELATED) -> float:

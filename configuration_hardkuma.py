@@ -14,6 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .checks_hardkuma import check_choice, check_choices, check_inside, check_whole
+from .layers_hardkuma import is_last
 from .trust_hardkuma import AUTO_MAP, CUSTOM_PIPELINES, make_encoder_config
 
 logger = logging.get_logger(__name__)
@@ -131,7 +132,8 @@ class HardKumaConfig(PreTrainedConfig):
     selector_unit: str | dict[str, str] = "token"
     """What a gate belongs to, one of `SELECTOR_UNITS`: each "token" has its own, all tokens of a "word" share one, or
     "name": the same, and where a rate is asked for, words that make up one name are selected together; "kind": the same as
-    "word", but a sentence may have no word of it, and words of grammar are words like others."""
+    "word", but its gate is a share of that of `meaning`, a sentence may have no word of it, and words of grammar are words
+    like others."""
     selector_hidden_size: int | dict[str, int] = 128
     """Width of the hidden layer, > 0."""
     selector_dropout: float = 0.0
@@ -343,33 +345,6 @@ class HardKumaConfig(PreTrainedConfig):
     def sparsity_weights(self) -> list[float]:
         """lambda_s of each selector."""
         return self.lambda_s if isinstance(self.lambda_s, list) else [self.lambda_s] * self.num_selectors
-
-
-def is_last(layer: int | float) -> bool:
-    """Whether a layer of `selector_layer` is the last one: -1, or the whole depth.
-
-    >>> is_last(-1), is_last(1.0), is_last(1)
-    (True, True, False)
-    """
-    return layer == -1 or (isinstance(layer, float) and layer == 1.0)
-
-
-def state_name(layer: int | float) -> str:
-    """The feature that holds the states of a layer, as the config says it.
-
-    >>> state_name(-1), state_name(1.0), state_name(0.5), state_name(0.0)
-    ('state', 'state', 'state 0.5', 'state 0')
-    """
-    return "state" if is_last(layer) else f"state {layer or 0}"  # 0 and 0.0 are one layer, and equal as keys
-
-
-def norm_name(layer: int | float) -> str:
-    """The feature that holds the norms of these states.
-
-    >>> norm_name(4)
-    'norm of state 4'
-    """
-    return f"norm of {state_name(layer)}"
 
 
 def _check_foreign(model_type: str | None) -> None:

@@ -139,9 +139,9 @@ class HardKumaCore(HardKumaPreTrainedModel):
 
     def _words(self, batch: TokenBatch) -> Tensor:
         """(batch, length) bool, the content tokens that are part of words, not of signs; all, where there is no word."""
-        if batch.input_ids is None or self.gate_head.kinds is None:
+        if batch.input_ids is None or self.gate_head.known_kinds is None:
             return batch.content
-        written = ~is_sign(self.gate_head.kinds, batch.input_ids) & batch.content
+        written = ~is_sign(self.gate_head.known_kinds, batch.input_ids) & batch.content
         words = (same_word(batch.continues).float() @ written[..., None].float())[..., 0] > 0
         wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
         return words | (batch.content & wordless)

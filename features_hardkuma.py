@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
-from .configuration_hardkuma import HardKumaConfig, is_last, norm_name, state_name
+from .configuration_hardkuma import HardKumaConfig
 from .inputs_hardkuma import TokenBatch, attendable, same_word, tracing
+from .layers_hardkuma import is_last, layer_number, norm_name, state_name
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import pool
 from .surface_hardkuma import NUM_SURFACE_CLASSES
@@ -214,20 +215,6 @@ def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def layer_number(layer: int | float, depth: int) -> int:
-    """Which of the states 0 (the embeddings) to `depth` a layer of `selector_layer` is.
-
-    >>> layer_number(4, 6), layer_number(-2, 6), layer_number(0.5, 12), layer_number(0.66, 6)
-    (4, 5, 6, 4)
-    """
-    if isinstance(layer, float):
-        return round(layer * depth)
-    number = layer if layer >= 0 else depth + 1 + layer
-    if not 0 <= number <= depth:
-        raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {depth}.")
-    return number
 
 
 def depth_needed(config: HardKumaConfig, selectors: Sequence[int], depth: int) -> int:

@@ -27,6 +27,7 @@ CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
 CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
 TRAVELLING_FILES = (
     "checks_hardkuma.py",
+    "layers_hardkuma.py",
     "trust_hardkuma.py",
     "configuration_hardkuma.py",
     "surface_hardkuma.py",

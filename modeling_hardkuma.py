@@ -23,10 +23,11 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import logging
 
-from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
+from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .core_hardkuma import HardKumaCore
 from .gates_hardkuma import Kumaraswamy, make_gate
 from .inputs_hardkuma import content_mask, prepare, to_device, tracing
+from .layers_hardkuma import state_name
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
 from .pairs_hardkuma import explain_pair
@@ -101,7 +102,7 @@ class HardKumaModel(HardKumaCore):
             surface_ids,
             inputs_embeds,
             continues,
-            self.gate_head.kinds,
+            self.gate_head.known_kinds,
         )
         chosen = self._chosen(selector)
         if selector is not None and (return_loss or return_rows):
@@ -183,7 +184,7 @@ class HardKumaModel(HardKumaCore):
             surface_ids,
             None,
             continues,
-            self.gate_head.kinds,
+            self.gate_head.known_kinds,
         )
         chosen = self._chosen(selector)
         features = self._encode(batch, None, chosen, whole=False).features
@@ -207,7 +208,7 @@ class HardKumaModel(HardKumaCore):
         >>> sorted(encoded), torch.equal(model(**inputs, encoded=encoded).gate_probs, model(**inputs).gate_probs)
         (['anchor', 'layer_states', 'states'], True)
         """
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.kinds)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
         encoding = self._encode(batch)
         anchor = self._anchor(self._pool_all(batch, encoding.states))
         encoded = EncodedTokens(states=batch.restore(encoding.states), anchor=anchor)
@@ -239,7 +240,15 @@ class HardKumaModel(HardKumaCore):
         True
         """
         batch = prepare(
-            self.config, input_ids, attention_mask, token_type_ids, None, surface_ids, None, continues, self.gate_head.kinds
+            self.config,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            None,
+            surface_ids,
+            None,
+            continues,
+            self.gate_head.known_kinds,
         )
         x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
         return batch.restore(mean_over_words(batch.continues) @ x if self.gate_head.by_word(selector) else x)
@@ -311,7 +320,7 @@ class HardKumaModel(HardKumaCore):
             out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False, return_dict=True)
             return {"embedding": out.anchor_embedding}
         # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.kinds)
+        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
         chosen = [self.config.find_selector(selector)]
         encoding = self._encode(batch, None, chosen, whole=self.config.view == "hidden")
         with torch.autocast(device_type=encoding.states.device.type, enabled=False):

@@ -126,8 +126,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             projection.linear.load_state_dict(weights)
         with torch.no_grad():
             base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
-            if base.gate_head.kinds is not None:
-                base.gate_head.kinds.copy_(token_kinds(parts.tokenizer, len(base.gate_head.kinds)))
+            if base.gate_head.known_kinds is not None:
+                base.gate_head.known_kinds.copy_(token_kinds(parts.tokenizer, len(base.gate_head.known_kinds)))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(

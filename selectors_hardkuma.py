@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig, norm_name, state_name
+from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig
 from .encoders_hardkuma import FullPrecisionLinear
 from .gates_hardkuma import Kumaraswamy, log1mexp, make_gate
 from .inputs_hardkuma import same_word
+from .layers_hardkuma import norm_name, state_name
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 # Inputs of a selector that are normalised as vectors, and those that are taken as they are.
@@ -166,7 +167,7 @@ class GateHead(nn.Module):
             self.register_buffer("rate_shift", torch.zeros(config.num_selectors))
 
     @property
-    def kinds(self) -> Tensor | None:
+    def known_kinds(self) -> Tensor | None:
         """`token_kinds`, where a selector needs words."""
         return getattr(self, "token_kinds", None)
 

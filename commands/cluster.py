@@ -26,9 +26,11 @@ def check_cluster(arguments: argparse.Namespace) -> None:
         return
     if not arguments.input or not arguments.output:
         raise ValueError("--engine ray needs --input FILES and --output FOLDER.")
-    for name in ("texts", "file", "format", "numbers", "keep", "no_surface", "input_format"):
+    if arguments.texts:
+        raise ValueError("texts do not go with --engine ray, which reads --input.")
+    for name in ("file", "format", "numbers", "keep", "no_surface", "input_format", "device"):
         if getattr(arguments, name):
-            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine ray, which keeps all columns.")
+            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine ray: all columns are kept, as Parquet.")
 
 
 def run_on_cluster(arguments: argparse.Namespace) -> int:
@@ -40,7 +42,7 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     require("ray", "ray")
     from ..engines.columns import Outputs
     from ..engines.ray_engine import ray_gate_files
-    from ..engines.shards import list_shards
+    from ..engines.shards import is_done, list_shards
 
     outputs = Outputs(
         column=arguments.field or "text",
@@ -50,7 +52,8 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
     )
-    total = len(list_shards(arguments.input, str(arguments.output)))
+    shards = list_shards(arguments.input, str(arguments.output))
+    total = sum(not (arguments.resume and is_done(shard)) for shard in shards)
     reports = ray_gate_files(
         arguments.input,
         str(arguments.output),

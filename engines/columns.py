@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from ..anchors_hardkuma import embed_texts
 from ..checks_hardkuma import check_choice
 from ..common.arrow import arrow_record, record_fields
 from ..common.packages import require
@@ -113,19 +111,6 @@ def _columns(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> It
             yield "terms", arrow.array(terms, arrow.list_(arrow.string()))
     for kind in outputs.kinds:
         if kind in ("anchor", "rationale"):
-            yield kind, arrow.array(list(_embed(model, texts, kind, outputs).numpy()), arrow.list_(arrow.float32()))
-
-
-@torch.inference_mode()
-def _embed(model: HardKumaModel, texts: Sequence[str], kind: str, outputs: Outputs) -> Tensor:
-    """(texts, dim), on the CPU; batches are of like length."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    rows = torch.zeros(len(texts), model.config.hidden_size)
-    for first in range(0, len(order), outputs.batch_size):
-        numbers = order[first : first + outputs.batch_size]
-        batch = [texts[i] for i in numbers]
-        inputs = model.tokenizer(batch, padding=True, truncation=True, max_length=model.max_length, return_tensors="pt")
-        rate, selector = (None, None) if kind == "anchor" else (outputs.rate, outputs.selector)
-        found = model.sentence_features(**inputs.to(model.device), embedding=kind, rate=rate, selector=selector)
-        rows[numbers] = found["embedding"].float().cpu()
-    return rows
+            options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
+            rows = embed_texts(model, texts, kind, batch_size=outputs.batch_size, **options).numpy() if texts else []
+            yield kind, arrow.array(list(rows), arrow.list_(arrow.float32()))

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.models import load_model
 from ..common.packages import require
 from .columns import Outputs, add_gates
-from .shards import Shard, is_done, list_shards, write_shard
+from .shards import Shard, is_done, list_shards, open_address, write_shard
 
 if TYPE_CHECKING:
     import pyarrow
@@ -160,18 +159,21 @@ def _cluster() -> dict[str, float]:
 
 def _claim(output: str, settings: dict[str, Any], resume: bool) -> None:
     """The folder belongs to one set of settings: shards of another must not stand among these."""
-    folder = Path(output)
-    if "://" in output:
-        return
-    path = folder / SETTINGS
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    if resume and known is not None and known != settings:
-        changed = next(name for name in settings if settings[name] != known.get(name))
-        raise ValueError(
-            f"{path} has {changed} = {known.get(changed)!r}, not {settings[changed]!r}: go on with the same settings, or "
-            "write to another folder."
-        )
-    if not resume and folder.is_dir() and any(folder.iterdir()):
+    fs = require("pyarrow.fs", "ray")
+    system, folder = open_address(output)
+    system.create_dir(folder, recursive=True)
+    if not resume and system.get_file_info(fs.FileSelector(folder)):
         raise FileExistsError(f"{output} is not empty: add --resume to go on with it, or write to another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    path = f"{folder}/{SETTINGS}"
+    if system.get_file_info(path).is_file:
+        known = json.loads(system.open_input_file(path).read())
+        if known != settings:
+            changed = next(name for name in settings if settings[name] != known.get(name))
+            raise ValueError(
+                f"{output}/{SETTINGS} has {changed} = {known.get(changed)!r}, not {settings[changed]!r}: go on with the "
+                "same settings, or write to another folder."
+            )
+        return
+    with system.open_output_stream(f"{path}.partial") as stream:
+        stream.write(json.dumps(settings, indent=1).encode())
+    system.move(f"{path}.partial", path)

@@ -40,7 +40,7 @@ def list_shards(pattern: str, output: str) -> list[Shard]:
     ['a.parquet', 'b.parquet']
     """
     fs = require("pyarrow.fs", "ray")
-    system, path = _open(pattern)
+    system, path = open_address(pattern)
     folder, name = (
         (path, "*.parquet") if _is_folder(system, path) else (str(PurePosixPath(path).parent), PurePosixPath(path).name)
     )
@@ -56,7 +56,7 @@ def list_shards(pattern: str, output: str) -> list[Shard]:
 
 def is_done(shard: Shard) -> bool:
     """Whether the shard's file is there: it is written whole or not at all."""
-    system, path = _open(shard.target)
+    system, path = open_address(shard.target)
     return bool(system.get_file_info(path).is_file)
 
 
@@ -73,8 +73,8 @@ def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
     [None, 'the row has no text']
     """
     arrow, parquet = require("pyarrow", "ray"), require("pyarrow.parquet", "ray")
-    source_system, source = _open(shard.source)
-    target_system, target = _open(shard.target)
+    source_system, source = open_address(shard.source)
+    target_system, target = open_address(shard.target)
     target_system.create_dir(str(PurePosixPath(target).parent), recursive=True)
     partial = f"{target}.partial"
     rows, writer = 0, None
@@ -97,7 +97,7 @@ def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
     return rows
 
 
-def _open(address: str) -> tuple[FileSystem, str]:
+def open_address(address: str) -> tuple[FileSystem, str]:
     """The file system of an address, and the path in it."""
     fs = require("pyarrow.fs", "ray")
     if "://" in address:

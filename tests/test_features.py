@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from hardkuma import HardKumaConfig, HardKumaModel
-from hardkuma.features_hardkuma import depth_needed, layer_number, removal_measures
+from hardkuma.features_hardkuma import depth_needed, removal_measures
 from hardkuma.inputs_hardkuma import continuing_tokens
+from hardkuma.layers_hardkuma import layer_number
 from hardkuma.pooling_hardkuma import pool
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 

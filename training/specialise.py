@@ -16,16 +16,17 @@ were one kind: docs/experiments.md):
     unite       the symmetric KL between the gate of meaning and the odds that any gate opens, sum_k exp(l_k)
     untie       mean over pairs of selectors of max(0, correlation of l_j and l_k over words)^2
 
-The gates that a model gives then divide the gate of meaning: p(kind k selects w) = p(meaning selects w) p(k|w)
-(`GateHead._divide_meaning`), so that all kinds together select what `meaning` does, which reads the whole sentence.
-
 The first makes selectors differ, the second makes the views agree on what word and context share, a kind and not a topic or
-a spelling, the third lets all selectors together select what carries the sentence, and the fourth says that words which two
+a spelling, the third keeps the level of the log-odds near that of meaning, and the fourth says that words which two
 selectors leave to a third tell nothing of each other. (A word that is surely of one kind would else be low for all others.)
 
+What a model gives as the gate of a kind is its share of the gate of meaning, p(meaning selects w) p(k|w), whose selector
+reads the whole sentence (`GateHead._divide_meaning`): so all kinds together select what `meaning` does, which `unite` alone
+did not bring about (docs/experiments.md).
+
 Rates: a list of target rates gives each selector its own, and p(k) is drawn to it. A single number is the mean over
-selectors: each gets the share of the sum that falls to it, and that becomes its own target rate, in the config. The encoder
-is frozen and what is read of words is computed once.
+selectors: each gets the share of the sum that falls to it by the log-odds l, and that becomes its own target rate, in the
+config. The encoder is frozen and what is read of words is computed once.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CONTEXTUAL = ("state", "norm", "attention", "anchor")
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What happened, for the log and the card.
+    """What happened, for the log.
 
     Attributes:
         words: how many there were to divide.

@@ -35,7 +35,7 @@ from .recipe import Recipe
 from .removal import Removal, train_by_removal
 from .report import KINDS_PICTURE, Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
-from .specialise import Specialisation, name_kinds, specialise
+from .specialise import name_kinds, specialise
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from .store import StateStore, build_store, usable_rows
 from .texts import load_training_texts, split_held_out
@@ -76,7 +76,6 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] | None = None
         self.removal: Removal | None = None
-        self.specialisation: Specialisation | None = None
         if resume:
             self._resume()
         self.steps_per_epoch = len(self.rows) // recipe.batch_size
@@ -309,7 +308,10 @@ class Trainer:
         """Selectors that part and gates of entities, where there are any; rates, where they are held; the surface view."""
         recipe, config, form = self.recipe, self.base.config, None
         if config.kinds:
-            self.specialisation = specialise(self.base, self.store, self.rows, recipe, selectors=config.kinds)
+            parted = specialise(self.base, self.store, self.rows, recipe, selectors=config.kinds)
+            self.progress.history.append(
+                {"step": self.progress.step, "phase": "kinds", "words": parted.words, **parted.terms}
+            )
         meaning = config.names[config.find_selector()]
         self._measure_each(recipe.objective, [meaning] if recipe.objective == "removal" else config.names)
         if ENTITIES in config.names and recipe.entities_epochs:
