@@ -74,10 +74,9 @@ def read_features(
     else:
         result = _run_layers(encoder, config, batch, lower, chosen, output_hidden_states, output_attentions)
     features = result.features
-    if batch.inputs_embeds is None:
-        features["input"] = encoder.get_input_embeddings()(batch.input_ids)
-    else:
-        features["input"] = batch.inputs_embeds
+    if config.reads("input", chosen) or config.view == "input":
+        given = batch.inputs_embeds
+        features["input"] = encoder.get_input_embeddings()(batch.input_ids) if given is None else given
     for layer in {config.layers_of(k)[-1] for k in chosen if config.needs_norm(k)}:
         states = features[state_name(layer)]
         features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
@@ -110,25 +109,28 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, content: Tens
     >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, all_of_them, continues)[0, :, 4]
     tensor([2., 2., 1.])
     """
-    inside = mask[..., None].to(states.dtype)
-    states = states * inside
-    total = states.sum(1, keepdim=True)
+    inside = mask.to(states.dtype)[..., None]
+    total = inside.transpose(1, 2) @ states  # (batch, 1, hidden)
     whole = total.norm(dim=-1).clamp_min(1e-12)
+    directions = torch.cat([total / whole[..., None], nn.functional.normalize(anchor, dim=-1)], dim=1)
+    # By products of matrices: what is (batch, length, hidden) is read and never written.
+    along, cosines = (states @ directions.transpose(1, 2) * inside).unbind(-1)
+    norms = states.norm(dim=-1) * inside[..., 0]
     same = same_word(continues).to(states.dtype)
 
-    def lost(parts: Tensor) -> Tensor:
+    def lost(along: Tensor, norms: Tensor) -> Tensor:
         """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""
-        along, squares = (parts * total).sum(-1) / whole, parts.square().sum(-1)
-        across = (squares - along.square()).clamp_min(0.0)
-        left = ((whole - along).square() + across).clamp_min(1e-12)
+        across = (norms.square() - along.square()).clamp_min(0.0)
+        # Without a word that is all there is nothing is left but rounding, which has no direction.
+        left = torch.maximum((whole - along).square() + across, 1e-5 * whole.square())
         cosine = (whole - along) / left.sqrt()
         return torch.where(cosine > 0, across / left / (1 + cosine.clamp_min(0.0)), 1 - cosine)
 
-    norms = states.norm(dim=-1)
-    cosines = (states * nn.functional.normalize(anchor, dim=-1)).sum(-1) / norms.clamp_min(1e-12)
-    summed = same @ torch.stack([norms, cosines, lost(states), inside[..., 0]], dim=-1)
+    summed = same @ torch.stack(
+        [norms, cosines / norms.clamp_min(1e-12), lost(along, norms), inside[..., 0], along], dim=-1
+    )
     words = (content & ~continues).sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
-    of_word = lost(same @ states)
+    of_word = lost(summed[..., 4], (same @ states).norm(dim=-1))
     measures = [summed[..., 0], summed[..., 1], summed[..., 2], of_word, summed[..., 3], words]
     return torch.stack(measures, dim=-1) * inside
 

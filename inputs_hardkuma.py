@@ -146,7 +146,7 @@ def is_sign(kinds: Tensor, input_ids: Tensor) -> Tensor:
 def _kinds_of(kinds: Tensor, input_ids: Tensor) -> Tensor:
     # Tokens that were added since have no kind: they start a word.
     known = input_ids < len(kinds)
-    return torch.where(known, kinds.long()[torch.where(known, input_ids, 0)], STARTS)
+    return torch.where(known, kinds[torch.where(known, input_ids, 0)].long(), STARTS)
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

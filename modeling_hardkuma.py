@@ -130,7 +130,7 @@ class HardKumaModel(HardKumaCore):
             pooled = self._pool_all(batch, states)
             anchor = self._anchor(pooled)
             if return_embeddings or return_loss or return_rows:
-                embeddings = encoding.features["input"]
+                embeddings = encoding.features.get("input")
                 compared, rationale, complement = contrasted_embeddings(self, batch, states, embeddings, gates, pooled)
                 if return_loss or return_rows:
                     log_odds = gate.selection_log_odds(config.gate_threshold)
@@ -333,7 +333,7 @@ class HardKumaModel(HardKumaCore):
                     "encode(texts, rate=0.5) selects tokens in every sentence."
                 )
             weights = gates if embedding == "rationale" else 1 - gates
-            embeddings = encoding.features["input"]
+            embeddings = encoding.features.get("input")
             return {"embedding": gated_embeddings(self, batch, encoding.states, embeddings, weights).flatten(1)}
 
     @torch.no_grad()

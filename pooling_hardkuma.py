@@ -159,13 +159,13 @@ def _project(model: GatedEncoder, vectors: Tensor) -> Tensor:
 
 
 def contrasted_embeddings(
-    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor, pooled: Tensor
+    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor, pooled: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What the losses compare: anchor (batch, dim), rationale and complement (batch, K, dim), all of one view.
 
     Args:
         states: (batch, length, hidden) the encoder's last states.
-        embeddings: (batch, length, size) its input embeddings.
+        embeddings: (batch, length, size) its input embeddings; for the view of them alone.
         gates: (batch, K, length)
         pooled: (batch, 1, hidden) the states pooled over all tokens.
     """
@@ -179,7 +179,7 @@ def contrasted_embeddings(
     return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
 
 
-def gated_embeddings(model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor, gates: Tensor) -> Tensor:
+def gated_embeddings(model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor) -> Tensor:
     """Embeddings of the sentences under gates (batch, sets, length), by the model's view: (batch, sets, dim)."""
     modes = model.config.pooling_modes
     mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
@@ -187,6 +187,7 @@ def gated_embeddings(model: GatedEncoder, batch: TokenBatch, states: Tensor, emb
         # As written: special tokens have g = 0, so they are part of the complement.
         return view_embedding(model, pool(states, mask * gates, modes))
     if model.config.view == "input":
+        assert embeddings is not None
         centred = embeddings.float() - model.gate_head.input_center.float()
         return view_embedding(model, pool(centred, content * gates, modes), project=False)
     # Special tokens always stay, as they would around a shorter sentence.

@@ -232,31 +232,30 @@ class GateHead(nn.Module):
             mean_of_word = mean_over_words(continues)
         shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in needed]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
-        config = self.config
+        config, threshold = self.config, self.config.gate_threshold
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        shift = torch.zeros_like(alpha)  # all that moves the gates is summed up, and they move once
         if self.divides(needed):
-            gate = gate.shift_logit(self._divide_meaning(gate, needed), config.gate_threshold)
+            shift = shift + self._divide_meaning(gate.selection_log_odds(threshold), needed)
         if hasattr(self, "rate_shift"):
-            shift = self.rate_shift.float()[needed][:, None].expand_as(alpha)
-            gate = gate.shift_logit(shift, config.gate_threshold)
+            shift = shift + self.rate_shift.float()[needed][:, None]
         if len(needed) > len(chosen):
-            alpha, beta = gate.alpha[:, : len(chosen)], gate.beta[:, : len(chosen)]
+            alpha, beta, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, shift))
             gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if any(config.of_selector("meaning_weight", k) for k in chosen):
-            gate = gate.shift_logit(self._weigh_words(gate, features, continues, content, chosen), config.gate_threshold)
-        if surface_ids is None:
-            return gate
-        weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
-        shift = (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
-        return gate.shift_logit(shift, config.gate_threshold)
+            probs = torch.sigmoid(gate.selection_log_odds(threshold) + shift)
+            shift = shift + self._weigh_words(probs, features, continues, content, chosen)
+        if surface_ids is not None:
+            weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
+            shift = shift + (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
+        return gate.shift_logit(shift, threshold)
 
-    def _divide_meaning(self, gate: Kumaraswamy, selectors: Sequence[int]) -> Tensor:
-        """(batch, K, length) log-odds that make of each kind's gate a share of the gate of meaning, so that all kinds
-        together select what `meaning` does. With l the log-odds as read,
+    def _divide_meaning(self, log_odds: Tensor, selectors: Sequence[int]) -> Tensor:
+        """(batch, K, length) shifts of the log-odds that make of each kind's gate a share of the gate of meaning, so that
+        all kinds together select what `meaning` does. With l the log-odds as read,
 
             p(kind k selects w) = p(meaning selects w) exp(l_k) / sum_j exp(l_j)
         """
-        log_odds = gate.selection_log_odds(self.config.gate_threshold)
         meaning = self.config.find_selector()
         selected = log_odds[:, selectors.index(meaning)] + self.rate_shift.float()[meaning]
         kinds = [k for k in selectors if k in self.config.kinds]
@@ -270,7 +269,7 @@ class GateHead(nn.Module):
 
     def _weigh_words(
         self,
-        gate: Kumaraswamy,
+        probs: Tensor,
         features: dict[str, Tensor],
         continues: Tensor | None,
         content: Tensor | None,
@@ -278,7 +277,6 @@ class GateHead(nn.Module):
     ) -> Tensor:
         """(batch, K, length) log-odds by which words that weigh much gain where the gates find little."""
         config = self.config
-        probs = gate.selection_probability(config.gate_threshold)
         everywhere = torch.ones_like(probs[:, 0], dtype=torch.bool)
         content = everywhere if content is None else content
         continues = ~everywhere if continues is None else continues
