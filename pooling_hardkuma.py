@@ -179,7 +179,9 @@ def contrasted_embeddings(
     return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
 
 
-def gated_embeddings(model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor) -> Tensor:
+def gated_embeddings(
+    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor
+) -> Tensor:
     """Embeddings of the sentences under gates (batch, sets, length), by the model's view: (batch, sets, dim)."""
     modes = model.config.pooling_modes
     mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
