@@ -145,8 +145,10 @@ class Demo:
         """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
         checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), self._name(selector)
         with self.lock:
-            sentences = self._read(checked)[name]
-        return _join_sentences(checked, sentences), rank_terms(enumerate(sentences), TERMS, rate=as_fraction(percent))
+            lines, of_selectors = self._read(checked)
+        sentences = of_selectors[name]
+        terms = rank_terms(zip(lines, sentences, strict=True), TERMS, rate=as_fraction(percent))
+        return _join_sentences(checked, sentences), terms
 
     def _name(self, selector: str | None) -> str:
         """The selector that is named, or the one that the page starts with; an unknown one is an error."""
@@ -160,8 +162,10 @@ class Demo:
         index, options = self._indexed(lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
-    def _score_sentences(self, text: str) -> dict[str, list[ScoredText]]:
-        return score_selectors(self.model, split_sentences(text))
+    def _score_sentences(self, text: str) -> tuple[list[int], dict[str, list[ScoredText]]]:
+        """The number of each sentence's line, and the sentences scored by every selector."""
+        lines = [(row, part) for row, line in enumerate(text.split("\n")) for part in split_sentences(line)]
+        return [row for row, _ in lines], score_selectors(self.model, [part for _, part in lines])
 
     def _score_all(self, text: str) -> dict[str, ScoredText]:
         return {name: scored[0] for name, scored in score_selectors(self.model, [text]).items()}
