@@ -58,7 +58,8 @@ def explain_pair(
     """The words on each side that carry the similarity of two texts, or why none is said to; of plain JSON values.
 
     The similarity is the cosine of the encoder's own embeddings, which is what sentence-transformers gives. The number of
-    encodings does not grow with the texts: at most 44 (as long as `VERIFIED` and `RANDOM_DRAWS` are 6 and 3).
+    encodings does not grow with the texts: at most 43 beside the gates' pass over both (as long as `VERIFIED` and
+    `RANDOM_DRAWS` are 6 and 3).
 
     Args:
         model: a HardKumaModel in eval mode, with its tokenizer.

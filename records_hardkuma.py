@@ -41,6 +41,9 @@ def join_records(records: Mapping[str, Record]) -> Record:
 def split_record(record: Record) -> dict[str, Record]:
     """The record of each selector, by its name, from one that `join_records` made.
 
+    The "reason" of a selector that selects nothing where another one does is not in the joined record; it has words then,
+    so that there is one reason only.
+
     >>> go = {"word": "Go", "start": 0, "end": 2, "probability": 0.9, "selected": True}
     >>> one = {"text": "Go", "words": [go], "spans": [{"text": "Go", "start": 0, "end": 2}], "rate": 1.0, "windows": 1}
     >>> split_record(join_records({"verbs": one}))["verbs"] == one
@@ -62,4 +65,6 @@ def split_record(record: Record) -> dict[str, Record]:
             if span["selector"] == name
         ]
         parts[name] = {"text": record["text"], "words": words, "spans": spans, "rate": rate, "windows": record["windows"]}
+        if not spans:
+            parts[name]["reason"] = record.get("reason", "no word is more probable than the threshold")
     return parts

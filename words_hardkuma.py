@@ -136,7 +136,7 @@ class ScoredText:
         for i, value in enumerate(self.probabilities):
             joins = i > 0 and min(value, self.probabilities[i - 1]) > likely
             joins = joins and max(value, self.probabilities[i - 1]) > self.threshold
-            if joins and self._adjacent(*self.words[i - 1], self.words[i][0]):
+            if joins and self.joins(i):
                 names[-1].append(i)
             else:
                 names.append([i])
@@ -185,7 +185,7 @@ class ScoredText:
             if not selected:
                 continue
             (start, end), value = self.words[i], self.probabilities[i]
-            if before == i - 1 and self._adjacent(*self.words[before], start):
+            if before == i - 1 and self.joins(i):
                 span = spans[-1]
                 span["end"], span["probability"] = end, max(span["probability"], value)
             else:

@@ -24,14 +24,12 @@ import torch
 from hardkuma import HardKumaModel, load_released
 from hardkuma.anchors_hardkuma import embed_anchors
 from hardkuma.evaluation.bootstrap import bootstrap
+from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
 from hardkuma.pairs_hardkuma import explain_pair, remove_words
 
-EARLIER_DRAWS = 10  # random removals of the check in 0.1, each on both sides; and three more
-
-
-def read_sts(path: Path) -> list[tuple[float, str, str]]:
-    rows = [line.rstrip("\n").split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    return [(float(row[4]), row[5], row[6]) for row in rows]
+# Random removals of the check in 0.1, each on both sides, beside four more encodings of each side: three removals, and the
+# words alone, for which a fourth removal stands here.
+EARLIER_DRAWS = 10
 
 
 def read_halves(path: Path, number: int, words: int = 100) -> list[tuple[str, str]]:
@@ -117,7 +115,8 @@ def main() -> None:
     torch.set_num_threads(1)
     model, _ = load_released()
     dice = random.Random(0)
-    rows = read_sts(options.data / "stsb" / f"sts-{options.part}.csv")
+    read = read_scored_pairs(options.data / "stsb" / f"sts-{options.part}.csv", STS_FILES["STS-B"][1])
+    rows = list(zip(read.scores, read.first, read.second, strict=True))
     order = dice.sample(range(len(rows)), options.pairs)
     unrelated = [(rows[i][1], rows[j][2]) for i, j in zip(order, order[1:] + order[:1], strict=True)]
     similar = dice.sample([row[1:] for row in rows if row[0] >= 4], options.pairs)

@@ -17,26 +17,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from hardkuma import HardKumaModel, load_released
+from hardkuma.common.correlation import spearman
 from hardkuma.corpora import bundled_texts
+from hardkuma.evaluation.encoder_tasks import read_tasks
 from hardkuma.inputs_hardkuma import content_mask
 
-SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "sick-r")
+SETS = ("STS12", "STS13", "STS14", "STS15", "STS16", "SICK-R", "STS-B")
 DRAWS = 300
 SMOOTHING = 1e-3
 BASE = "SIF"
-
-
-def read_sets(data: Path) -> dict[str, list[tuple[float, str, str]]]:
-    sets = {}
-    for name in SETS:
-        rows = [line.split("\t") for line in (data / "sts" / f"{name}.tsv").read_text(encoding="utf-8").splitlines()]
-        sets[name] = [(float(row[1]), row[2], row[3]) for row in rows]
-    rows = [line.split("\t") for line in (data / "stsb" / "sts-test.csv").read_text(encoding="utf-8").splitlines()]
-    return {**sets, "sts-b": [(float(row[4]), row[5], row[6]) for row in rows]}
 
 
 @torch.inference_mode()
@@ -76,10 +68,6 @@ def without_first_component(table: Tensor) -> Tensor:
     return table - (table @ direction)[:, None] * direction
 
 
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -92,9 +80,9 @@ def main() -> None:
     weights = {"mean": torch.ones(len(table)), BASE: sif}
     for name, gate in gates.items():
         weights |= {f"gates, {name}": gate, f"SIF x gates, {name}": sif * gate}
-    sets = read_sets(options.data)
-    gold = {name: np.array([score for score, *_ in rows]) for name, rows in sets.items()}
-    texts = list(dict.fromkeys(text for rows in sets.values() for _, *pair in rows for text in pair))
+    tasks = read_tasks(options.data, SETS)
+    sets, texts = tasks.pairs, tasks.texts()
+    gold = {name: np.array(pairs.scores) for name, pairs in sets.items()}
     number = {text: i for i, text in enumerate(texts)}
     ids = model.tokenizer(texts, add_special_tokens=False)["input_ids"]
     offsets = torch.tensor([0, *np.cumsum([len(row) for row in ids])[:-1].tolist()])
@@ -106,7 +94,7 @@ def main() -> None:
             vectors = torch.nn.functional.embedding_bag(flat, scaled, offsets, mode="sum")
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
             results[name + suffix] = {
-                key: (vectors[[number[a] for _, a, _ in rows]] * vectors[[number[b] for *_, b in rows]]).sum(-1).numpy()
+                key: (vectors[[number[a] for a in rows.first]] * vectors[[number[b] for b in rows.second]]).sum(-1).numpy()
                 for key, rows in sets.items()
             }
     generator = np.random.default_rng(0)
@@ -114,7 +102,6 @@ def main() -> None:
     print(f"| weights | {' | '.join(sets)} | mean | minus {BASE} |\n|---|{'---:|' * (len(sets) + 2)}")
     means: dict[str, np.ndarray] = {}
     for name, cosines in results.items():
-        values = [spearman(cosines[key], gold[key]) for key in sets]
         drawn = [[spearman(cosines[key][rows], gold[key][rows]) for rows in draws[key]] for key in sets]
         means[name] = np.mean(drawn, axis=0)
     for name, cosines in results.items():
@@ -122,7 +109,7 @@ def main() -> None:
         suffix = name.partition(", first")[1] + name.partition(", first")[2]
         low, high = np.quantile(means[name] - means[BASE + suffix], [0.025, 0.975])
         shown = " | ".join(f"{value:.3f}" for value in (*values, float(np.mean(values))))
-        print(f"| {name} | {shown} | {low:+.3f} to {high:+.3f} |", flush=True)
+        print(f"| {name} | {shown} | {'' if name == BASE + suffix else f'{low:+.3f} to {high:+.3f}'} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..surface_hardkuma import SURFACE_CLASSES
 
     for name in arguments.data:  # complain before a long pass
-        choose_input_format(name, arguments.input_format)
+        choose_input_format(name, arguments.input_format, arguments.field)
     model = load_model(arguments.model)
     before = model.gate_head.get_buffer("surface_log_odds").clone()
     count, left_out = 0, Counter[str]()

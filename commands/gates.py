@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..common.formats import STANDARD_INPUT
 from ..rendering.terminal import safe, use_colour
 from .cluster import add_cluster_arguments, check_cluster, run_on_cluster
 from .options import (
@@ -60,7 +61,6 @@ whole. Finished parts wait in OUTPUT.parts until all are done.
 CHUNK_TEXTS = 4096  # texts of a part: enough to sort by length, few enough to lose little when interrupted
 CHUNK_CHARACTERS = 4_000_000  # and its limit for long documents, so that memory stays flat
 STREAM_TEXTS = 512  # the same on the way to a pipe or terminal, where somebody waits
-STANDARD_INPUT = "-"
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..rendering.terminal import paint, safe, use_colour
+from ..rendering.terminal import paint, safe_text, use_colour
 from .options import (
     add_batch_size_argument,
     add_field_argument,
@@ -81,11 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..common.models import load_model
     from ..corpora.readers import choose_input_format
-    from ..search import SearchIndex, read_passages
+    from ..search import SearchIndex, check_target, read_passages
 
-    if arguments.build:
-        for name in arguments.build:  # complain before a long pass
-            choose_input_format(name, arguments.input_format)
+    if arguments.build:  # complain before a long pass
+        check_target(arguments.index)
+        for name in arguments.build:
+            choose_input_format(name, arguments.input_format, arguments.field)
     index = None if arguments.build else SearchIndex.load(arguments.index)
     model = load_model(arguments.model)
     if index is None:
@@ -111,10 +112,10 @@ def _line(match: Match) -> str:
 
 def _paragraph(match: Match) -> str:
     colour = use_colour(sys.stdout)
-    head = f"{match.similarity:.3f}  {match.passage.source}, row {match.passage.row}"
+    clean = safe_text if colour or sys.stdout.isatty() else str
+    head = f"{match.similarity:.3f}  {clean(match.passage.source)}, row {match.passage.row}"
     words = [] if match.pair is None else match.pair["b"]["words"]
     shown = [{**word, "probability": float(word["carries"]), "selected": word["carries"]} for word in words]
-    record = {"text": match.passage.text, "words": shown}
-    text = paint(safe(record) if colour or sys.stdout.isatty() else record, colour)
+    text = paint({"text": clean(match.passage.text), "words": shown}, colour)
     reason = "" if match.pair is None or match.pair["explained"] else f"\n  ({match.pair['reason']})"
     return f"{head}\n  {text}{reason}\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..records_hardkuma import Record
 
 FORMATS = ("text", "jsonl", "parquet", "html")
-RECORD_FIELDS = ("text", "words", "spans", "rate", "windows", "reason")
+RECORD_FIELDS = ("text", "words", "spans", "rate", "rates", "windows", "reason")
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".jsonl": "jsonl",

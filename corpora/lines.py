@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from ..common.formats import STANDARD_INPUT
 from .errors import CorpusError
 
-STANDARD_INPUT = "-"
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 

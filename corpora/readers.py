@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..checks_hardkuma import check_choice
-from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS
+from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from .columns import HUB_PREFIX, Column, RowText, read_column
 from .conll import conll_sentences, conllu_sentences
 from .detokenise import detokenise
 from .errors import CorpusError
-from .lines import STANDARD_INPUT, bare_suffix, check_file, read_lines
+from .lines import bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
 FORMATS = INPUT_FORMATS

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from ..common.formats import COLUMN_FORMATS
+from ..common.formats import COLUMN_FORMATS, STANDARD_INPUT
 from ..common.packages import require
 from .columns import Column, RowText, read_column
-from .lines import STANDARD_INPUT, read_lines
+from .lines import read_lines
 from .readers import choose_input_format, read_texts
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..records_hardkuma import Record
+from ..records_hardkuma import Record, join_records
 from ..rendering.html import (
     carried_by,
+    hue_class,
     legend,
+    page_foot,
+    page_head,
     pair_legend,
-    render_page,
     render_record,
     render_side,
     render_verdict,
@@ -70,7 +72,7 @@ def show_numbers(record: Record) -> str:
 def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> Record:
     """One record of several selectors: the "probability" of a word is the largest, and its "hue" says whose it is.
 
-    Of spans that overlap the more probable one stays.
+    Of spans that overlap the more probable one stays. There is a "reason" only where none of them selects a word.
 
     >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
     >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
@@ -78,7 +80,11 @@ def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = No
     [('Bob', 0), ('ran', 1)]
     """
     records = [item.select(rate=as_fraction(percent)) for item in scored.values()]
-    proposed = [span | {"hue": hue} for hue, record in enumerate(records) for span in record["spans"]]
+    proposed = [
+        span | {"hue": hue, "note": f"{name} {span['probability']:.2f}"}
+        for hue, (name, record) in enumerate(zip(scored, records, strict=True))
+        for span in record["spans"]
+    ]
     spans: list[dict[str, Any]] = []
     for span in sorted(proposed, key=lambda span: -span["probability"]):
         if all(span["end"] <= other["start"] or other["end"] <= span["start"] for other in spans):
@@ -89,7 +95,8 @@ def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = No
         note = ", ".join(f"{name} {word['probability']:.2f}" for name, word in zip(scored, versions, strict=True))
         inside = any(span["start"] <= versions[0]["start"] < span["end"] for span in spans)
         words.append(versions[hue] | {"hue": hue, "note": note, "selected": inside})
-    return {**records[0], "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
+    shown = join_records(dict(zip(scored, records, strict=True)))
+    return {**shown, "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
 
 
 def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> tuple[str, str]:
@@ -101,11 +108,17 @@ def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = Non
     True
     """
     record = merge_selectors(scored, percent)
-    for span in record["spans"]:
-        span["note"] = f"{list(scored)[span['hue']]} {span['probability']:.2f}"
-    items = (shade_example(name, hue) for hue, name in enumerate(scored))
-    named = f'<p class="hk-legend"><span>{" ".join(items)}</span></p>'
-    return render_record(record) + named + legend(), show_numbers(record)
+    return render_record(record) + selectors_legend(scored), show_numbers(record)
+
+
+def selectors_legend(names: Iterable[str]) -> str:
+    """What hue, shade and outline mean where every selector has a hue of its own.
+
+    >>> selectors_legend(["a", "b"]).startswith('<p class="hk-legend"><span><span class="hk-span hk-hue0"')
+    True
+    """
+    items = (shade_example(name, hue) for hue, name in enumerate(names))
+    return f'<p class="hk-legend"><span>{" ".join(items)}</span></p>{legend()}'
 
 
 def shade_example(name: str, hue: int) -> str:
@@ -114,7 +127,7 @@ def shade_example(name: str, hue: int) -> str:
     >>> shade_example("names", 1)
     '<span class="hk-span hk-hue1" style="--share:90%">names</span>'
     """
-    return f'<span class="hk-span hk-hue{hue}" style="--share:90%">{escape(name)}</span>'
+    return f'<span class="hk-span {hue_class(hue)}" style="--share:90%">{escape(name)}</span>'
 
 
 def show_pair(pair: Record) -> str:
@@ -246,14 +259,22 @@ def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | No
     )
 
 
-def as_file(scored: ScoredText, percent: float | None, kind: str) -> dict[str, str]:
+def as_file(scored: Mapping[str, ScoredText], percent: float | None, kind: str) -> dict[str, str]:
     """What a download button saves, "json" or "html": name, type and content of the file.
 
-    >>> as_file(ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5), 50, "json")["name"]
+    Args:
+        scored: by the names of the selectors that are shown. Of several the JSON is that of `hardkuma gates --selector
+            all`, and the HTML has a hue for each, as on the page.
+
+    >>> as_file({"a": ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5)}, 50, "json")["name"]
     'gates.json'
     """
-    record = scored.select(rate=as_fraction(percent))
+    records = {name: item.select(rate=as_fraction(percent)) for name, item in scored.items()}
+    several = len(records) > 1
     if kind == "json":
+        record = join_records(records) if several else next(iter(records.values()))
         content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         return {"name": "gates.json", "type": "application/json", "content": content}
-    return {"name": "gates.html", "type": "text/html", "content": render_page([record])}
+    record = merge_selectors(scored, percent) if several else next(iter(records.values()))
+    content = page_head("HardKuma gates", selectors_legend(scored) if several else None) + render_record(record)
+    return {"name": "gates.html", "type": "text/html", "content": content + page_foot()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..surface_hardkuma import find_words
 from ..words_hardkuma import encodable
 
-# A text of the first limit takes about ten windows, one of the second about two hundred; leave-one-out runs the encoder
-# once for every word.
+# A text of the first limit takes about twelve windows; a document of the second is read sentence by sentence, some two
+# thousand of them; of two texts some forty variants are encoded, and leave-one-out encodes one for every word.
 MAX_CHARACTERS = 10_000
 MAX_CHARACTERS_DOCUMENT = 200_000
 MAX_CHARACTERS_COMPARED = 1_000

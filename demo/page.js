@@ -4,6 +4,7 @@
 
 const settings = document.getElementById("settings");
 const panels = new Map();
+const NO_ANSWER = "The server does not answer. Is it still running?";
 
 function chosen() {
   const {selector, decision, percent} = settings.elements;
@@ -59,6 +60,7 @@ class Panel {
   changed() {
     this.count();
     this.dim();
+    this.sayUnsaved("");
     clearTimeout(this.timer);
     if (this.wait !== null) this.timer = setTimeout(() => this.ask(), this.wait);
   }
@@ -69,8 +71,8 @@ class Panel {
   }
 
   opened() {
-    if (this.shown === null || this.shown !== this.query()) this.settingsChanged();
     if (this.shown === null) this.ask();
+    else this.settingsChanged();
     this.draw();
   }
 
@@ -97,7 +99,7 @@ class Panel {
       const parts = await post(`show/${this.element.dataset.tab}`, query);
       for (const [id, html] of Object.entries(parts)) document.getElementById(id).innerHTML = html;
     } catch {
-      this.answer.innerHTML = '<p class="hk-problem" role="alert">The server does not answer. Is it still running?</p>';
+      this.answer.innerHTML = `<p class="hk-problem" role="alert">${NO_ANSWER}</p>`;
     }
     this.shown = query;
     this.shownTexts = texts;
@@ -111,13 +113,19 @@ class Panel {
   }
 
   async save(kind) {  // the file is made here from what the server sends: none is written there
-    const file = await post(`save/${kind}`, this.query());
-    if (!file.content) return;
+    const file = await post(`save/${kind}`, this.query()).catch(() => ({problem: NO_ANSWER}));
+    this.sayUnsaved(file.problem ?? "");
+    if (file.problem) return;
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([file.content], {type: file.type}));
     link.download = file.name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  sayUnsaved(problem) {
+    const place = this.element.querySelector(".actions [role=alert]");
+    if (place) place.textContent = problem;
   }
 
   draw() { for (const pair of this.answer.querySelectorAll(".linked")) drawLinks(pair); }

@@ -20,7 +20,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ..common.models import load_released
 from ..modeling_hardkuma import HardKumaModel
-from ..rendering.style import DARK, LIGHT, RECORD_STYLE, SANS
+from ..records_hardkuma import ALL
+from ..rendering.style import COLOURS, RECORD_STYLE, SANS
 from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from .html import (
     as_file,
@@ -42,7 +43,7 @@ from .limits import (
 )
 from .policy import PolicyHeader
 from .query import Query
-from .scores import ALL, Demo
+from .scores import Demo
 
 HERE = Path(__file__).parent
 START_PERCENT = 20
@@ -145,8 +146,11 @@ class Answers:
         return {"methods": show_comparison(self.demo.compare(query.text, self._one(query)), query.percent)}
 
     def file(self, query: Query, kind: str) -> dict[str, str]:
-        """One text as a file."""
-        return as_file(self.demo.score(query.text, self._one(query)), query.percent, kind)
+        """One text as a file, with the gates that the page shows: of one selector, or of all."""
+        if query.selector == ALL:
+            return as_file(self.demo.score_all(query.text), query.percent, kind)
+        name = query.selector or self.demo.selector
+        return as_file({name: self.demo.score(query.text, name)}, query.percent, kind)
 
     def _one(self, query: Query) -> str | None:
         """The selector where one is needed: that of the start where all are chosen."""
@@ -155,9 +159,8 @@ class Answers:
 
 def render_style() -> str:
     """The style sheet: our colours in light and dark, the rules of records, and those of the page."""
-    colours = f":root {{ {LIGHT} --sans: {SANS}; color-scheme: light dark; }}\n"
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}\n"
-    return colours + dark + RECORD_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+    fonts = f":root {{ --sans: {SANS}; }}\n"
+    return COLOURS + fonts + RECORD_STYLE + (HERE / "page.css").read_text(encoding="utf-8")
 
 
 def render_index(demo: Demo) -> str:

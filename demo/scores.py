@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from ..pairs_hardkuma import explain_pair
 from ..records_hardkuma import Record
 from ..search.index import Match, Passage, SearchIndex
 from ..search.passages import cut_passage
-from ..search.terms import Term, find_terms
+from ..search.terms import Term, rank_terms
 from ..words_hardkuma import ScoredText, score_selectors, score_texts
 from .limits import (
     MAX_CHARACTERS,
@@ -28,8 +29,8 @@ from .limits import (
 )
 
 PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
-ALL = "all"  # the choice of every selector at once
-# Of the last texts, in memory alone, so that another share or selector is shown without encoding again.
+# Answers that are kept, in memory alone. A text or document is encoded once, for every selector and share; pairs, searches
+# and comparisons once for each selector, and the former two for each share, since other words are removed then.
 REMEMBERED, REMEMBERED_LONG = 32, 4
 MATCHES, TERMS = 5, 20
 
@@ -74,6 +75,18 @@ def _rate_option(rate: float | None) -> dict[str, Any]:
     return {} if rate is None else {"rate": rate}
 
 
+def _join_sentences(text: str, sentences: Sequence[ScoredText]) -> ScoredText:
+    """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
+    words, probabilities, position = [], [], 0
+    for item in sentences:
+        start = text.index(item.text, position)
+        words += [(start + first, start + past) for first, past in item.words]
+        probabilities += item.probabilities
+        position = start + len(item.text)
+    windows = sum(item.windows for item in sentences)
+    return replace(sentences[0], text=text, words=words, probabilities=probabilities, windows=windows)
+
+
 class Demo:
     """The computations of the page, for one model; the encoder runs here and nowhere else, for one visitor at a time.
 
@@ -94,14 +107,12 @@ class Demo:
         self._compared = lru_cache(REMEMBERED)(self._compare)
         self._explained = lru_cache(REMEMBERED)(self._explain)
         self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
-        self._terms = lru_cache(REMEMBERED_LONG)(self._find_terms)
         self._read = lru_cache(REMEMBERED_LONG)(self._score_sentences)
         self._matched = lru_cache(REMEMBERED)(self._search)
 
     def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
-        number = self.model.config.find_selector(selector or self.selector)
-        return self.score_all(text)[self.names[number]]
+        return self.score_all(text)[self._name(selector)]
 
     def score_all(self, text: str) -> dict[str, ScoredText]:
         """By the name of every selector; one encoding for all of them."""
@@ -132,9 +143,16 @@ class Demo:
         self, text: str, percent: float | None = None, selector: str | None = None
     ) -> tuple[ScoredText, list[Term]]:
         """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
-        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), selector or self.selector
+        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), self._name(selector)
         with self.lock:
-            return self._read(checked, name), self._terms(checked, as_fraction(percent), name)
+            lines, of_selectors = self._read(checked)
+        sentences = of_selectors[name]
+        terms = rank_terms(zip(lines, sentences, strict=True), TERMS, rate=as_fraction(percent))
+        return _join_sentences(checked, sentences), terms
+
+    def _name(self, selector: str | None) -> str:
+        """The selector that is named, or the one that the page starts with; an unknown one is an error."""
+        return self.names[self.model.config.find_selector(selector or self.selector)]
 
     def _index(self, lines: str) -> SearchIndex:
         pieces = ((row, piece) for row, line in enumerate(lines.split("\n"), start=1) for piece in cut_passage(line))
@@ -144,21 +162,10 @@ class Demo:
         index, options = self._indexed(lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
-    def _score_sentences(self, text: str, selector: str) -> ScoredText:
-        """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
-        sentences = split_sentences(text)
-        scored = score_texts(self.model, sentences, selector=selector)
-        words, probabilities, position = [], [], 0
-        for item in scored:
-            start = text.index(item.text, position)
-            words += [(start + first, start + past) for first, past in item.words]
-            probabilities += item.probabilities
-            position = start + len(item.text)
-        of_all = self._score("", selector)
-        return replace(of_all, text=text, words=words, probabilities=probabilities, windows=sum(s.windows for s in scored))
-
-    def _find_terms(self, text: str, rate: float | None, selector: str) -> list[Term]:
-        return find_terms(self.model, text.split("\n"), TERMS, selector=selector, rate=rate)
+    def _score_sentences(self, text: str) -> tuple[list[int], dict[str, list[ScoredText]]]:
+        """The number of each sentence's line, and the sentences scored by every selector."""
+        lines = [(row, part) for row, line in enumerate(text.split("\n")) for part in split_sentences(line)]
+        return [row for row, _ in lines], score_selectors(self.model, [part for _, part in lines])
 
     def _score_all(self, text: str) -> dict[str, ScoredText]:
         return {name: scored[0] for name, scored in score_selectors(self.model, [text]).items()}

@@ -32,8 +32,17 @@ def _percent(share: float) -> int:
     return round(100 * min(max(share, 0.0), 1.0))
 
 
+def hue_class(number: int) -> str:
+    """The class of a hue by the number of its selector; of more selectors the hues come round again.
+
+    >>> hue_class(0), hue_class(HUES)
+    ('hk-hue0', 'hk-hue0')
+    """
+    return f"hk-hue{number % HUES}"
+
+
 def _hue(word: Word) -> str:
-    return f" hk-hue{word['hue'] % HUES}" if "hue" in word else ""
+    return f" {hue_class(word['hue'])}" if "hue" in word else ""
 
 
 def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -> str:

@@ -21,10 +21,12 @@ DARK = (
 SANS = '"Inter", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, system-ui, sans-serif'
 _SHADE = "background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * var(--depth)), transparent);"
 
-# Common to every page of this project; a page adds its own rules.
-BASE_STYLE = f"""
+COLOURS = f"""
 :root {{ {LIGHT} color-scheme: light dark; }}
 @media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
+"""
+# Common to every page of this project; a page adds its own rules.
+BASE_STYLE = f"""{COLOURS}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 {SANS}; }}
 main {{ max-width: 76rem; margin: 0 auto; padding: 1rem; }}

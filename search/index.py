@@ -134,9 +134,7 @@ class SearchIndex:
 
     def save(self, folder: str | Path) -> None:
         """Write the folder, whole; an index that is there already is replaced, anything else is not."""
-        target = Path(folder)
-        if target.is_dir() and any(target.iterdir()) and not (target / RECORD).is_file():
-            raise FileExistsError(f"{target} holds something that is not an index (no {RECORD}); give another folder.")
+        target = check_target(folder)
         with staged(target) as stage:
             lines = (json.dumps(asdict(passage), ensure_ascii=False) + "\n" for passage in self.passages)
             (stage / PASSAGES).write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
@@ -190,6 +188,19 @@ class SearchIndex:
                 f"the index was made with an encoder whose fingerprint is {self.encoder}, and this model's is {own}; "
                 "search with the same --model, or make the index again."
             )
+
+
+def check_target(folder: str | Path) -> Path:
+    """The folder, if an index may be written there: it is not there yet, is empty, or holds one.
+
+    >>> check_target(__file__)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    FileExistsError: ...index.py is not an index (no index.json in it); give another folder.
+    """
+    target = Path(folder)
+    if target.exists() and not (target / RECORD).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not an index (no {RECORD} in it); give another folder.")
+    return target
 
 
 def _chunks(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..common.formats import STANDARD_INPUT
 from ..corpora.clean import count_words
 from ..corpora.rows import read_rows
 from ..corpora.sentences import split_sentences
+from ..words_hardkuma import encodable
 from .index import Passage
 
 # Encoders see the beginning of a text alone; this much they see whole.
@@ -20,6 +22,8 @@ def read_passages(
 ) -> Iterator[Passage]:
     """Every row of the files that has text, in order; a row of more than 100 words is cut between sentences.
 
+    Half of a surrogate pair, which JSON and names of files can hold and no UTF-8 stream, becomes U+FFFD.
+
     >>> import tempfile
     >>> name = os.path.join(tempfile.mkdtemp(), "two.txt")
     >>> _ = open(name, "w").write("Rain fell.\\n\\nIt was cold.\\n")
@@ -27,10 +31,10 @@ def read_passages(
     [('Rain fell.', 'two.txt', 1), ('It was cold.', 'two.txt', 3)]
     """
     for path in paths:
-        source = "standard input" if os.fspath(path) == "-" else Path(path).name
+        source = "standard input" if os.fspath(path) == STANDARD_INPUT else Path(path).name
         for row, text in enumerate(read_rows(path, format, column), start=1):
-            for piece in cut_passage(text):
-                yield Passage(piece, source, row)
+            for piece in cut_passage(encodable(text)):
+                yield Passage(piece, encodable(source), row)
 
 
 def cut_passage(text: str, max_words: int = MAX_WORDS) -> list[str]:

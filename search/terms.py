@@ -71,19 +71,36 @@ def find_terms(
     >>> terms[0].text, terms[0].count, terms[0].spread
     ('kraken', 3, 2)
     """
+    scored = (
+        sentence
+        for chunk in _sentences(texts)
+        for sentence in zip(
+            [row for row, _ in chunk],
+            score_texts(model, [text for _, text in chunk], batch_size=batch_size, selector=selector),
+            strict=True,
+        )
+    )
+    return rank_terms(scored, number, rate=rate)
+
+
+def rank_terms(sentences: Iterable[tuple[int, ScoredText]], number: int = 20, *, rate: float | None = None) -> list[Term]:
+    """What `find_terms` gives, from sentences that are scored already, each with the number of its text.
+
+    >>> scored = ScoredText("Bob ran.", [(0, 3), (4, 7)], [0.9, 0.1], windows=1, threshold=0.5)
+    >>> [(term.text, term.count, term.spread) for term in rank_terms([(0, scored), (1, scored)])]
+    [('Bob', 2, 2)]
+    """
     check_count("number", number)
     candidates: defaultdict[Key, _Candidate] = defaultdict(_Candidate)
     lines: list[tuple[int, Key]] = []  # the words of every sentence, with the number of its text
-    for chunk in _sentences(texts):
-        scored = score_texts(model, [text for _, text in chunk], batch_size=batch_size, selector=selector)
-        for (row, _), sentence in zip(chunk, scored, strict=True):
-            lines.append((row, _key(sentence, range(len(sentence.words)))))
-            for words in _runs(sentence, sentence.decide(rate=rate)):
-                candidate, value = candidates[_key(sentence, words)], max(sentence.probabilities[i] for i in words)
-                candidate.forms[sentence.text[sentence.words[words[0]][0] : sentence.words[words[-1]][1]]] += 1
-                candidate.score += value
-                if value > candidate.best:
-                    candidate.best, candidate.example = value, sentence.text
+    for row, sentence in sentences:
+        lines.append((row, _key(sentence, range(len(sentence.words)))))
+        for words in _runs(sentence, sentence.decide(rate=rate)):
+            candidate, value = candidates[_key(sentence, words)], max(sentence.probabilities[i] for i in words)
+            candidate.forms[sentence.text[sentence.words[words[0]][0] : sentence.words[words[-1]][1]]] += 1
+            candidate.score += value
+            if value > candidate.best:
+                candidate.best, candidate.example = value, sentence.text
     _count(candidates, lines)
     ranked = sorted(candidates.items(), key=lambda item: (-item[1].score, item[0]))[:number]
     return [

@@ -143,6 +143,19 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
         assert (named - expected[:, number]).abs().max() < 1e-6
 
 
+def test_sentence_transformers_has_no_tokens_and_the_model_has(make_model: Callable, tmp_path: Path) -> None:
+    """What docs/doors.md says: should sentence-transformers hand on more than one tensor, this fails, and so it should."""
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
+    with pytest.raises(KeyError, match="token_embeddings"):
+        sentence_model.encode(SENTENCES, output_value="token_embeddings")
+    inputs = sentence_model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        got = sentence_model[0].model(**inputs.to(sentence_model.device)).last_hidden_state
+    assert (got.cpu() - outputs(model, SENTENCES)["last_hidden_state"]).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize(("view", "layer"), [("hidden", 1), ("input", 1), ("reencode", -1), ("reencode", 1)])
 def test_sentence_transformers_gives_the_others_by_name(
     view: str, layer: int, make_model: Callable, tmp_path: Path

@@ -139,6 +139,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--keep", "id", "--format", "jsonl"], "--keep names a column of --file"),
         (["gates", "--keep", "id", "--file", "a.csv"], "--keep is for the formats jsonl and parquet"),
         (["gates", "--keep", "rate", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
+        (["gates", "--keep", "rates", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
         (["gates", "--resume", "--file", "-", "--output", "x.txt"], "--resume needs --file and --output"),
         (["benchmark"], "required: --data"),
         (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
@@ -232,6 +233,17 @@ def test_adapt_changes_the_surface_view_alone(folder: Path, tmp_path: Path, caps
     assert torch.allclose(after.gate_head.surface_log_odds, expected, atol=1e-4)
     card = (output / "README.md").read_text()
     assert "80 texts of `some.jsonl`" in card and str(tmp_path) not in card
+
+
+@pytest.mark.parametrize("words", [["adapt", "--output", "out", "--data"], ["search", "index", "--build"]])
+def test_a_field_of_plain_text_is_refused_before_anything_is_loaded(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hardkuma.common.models.load_model", lambda *_: pytest.fail("a model was loaded"))
+    Path("some.txt").write_text("marie\n")
+    assert main([*words, "some.txt", "--field", "body"]) == 1
+    assert "some.txt: column='body' has no meaning for format 'text'; leave it out" in capsys.readouterr().err
 
 
 def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

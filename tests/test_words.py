@@ -12,6 +12,7 @@ import torch
 
 from hardkuma import HardKumaModel
 from hardkuma.gates_hardkuma import count_at_rate, select_rate
+from hardkuma.records_hardkuma import join_records, split_record
 from hardkuma.surface_hardkuma import find_words
 from hardkuma.words_hardkuma import ScoredText, gate_records, score_texts
 from tests.conftest import SENTENCES
@@ -348,3 +349,15 @@ def test_records_of_a_model_of_words(make_two: Callable) -> None:
 def test_a_number_with_thousands_is_one_word(minilm: HardKumaModel) -> None:
     record = gate_records(minilm, ["It cost $4,500 in 1,2."])[0]
     assert [word["word"] for word in record["words"]] == ["It", "cost", "4,500", "in", "1", "2"]
+
+
+def test_records_of_several_selectors_part_again_with_their_reasons() -> None:
+    words = [(0, 3), (4, 7)]
+    rows = {"none": [0.1, 0.2], "one": [0.9, 0.1]}
+    records = {name: ScoredText("Bob ran", words, row, 1, 0.5).select() for name, row in rows.items()}
+    parts = split_record(join_records(records))
+    assert parts["one"] == records["one"] and "reason" not in parts["one"]
+    assert parts["none"] == records["none"] | {"reason": "no word is more probable than the threshold"}
+    for text, spans in (("Bob ran", words), ("...", [])):
+        record = ScoredText(text, spans, [0.1] * len(spans), 1, 0.5).select()
+        assert split_record(join_records({"a": record, "b": record})) == {"a": record, "b": record}

@@ -16,7 +16,7 @@ pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardku
 
 from hardkuma import HardKumaModel
 from hardkuma.demo.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
-from hardkuma.demo.html import show_record
+from hardkuma.demo.html import merge_selectors, show_record, show_selectors
 from hardkuma.demo.limits import (
     MAX_BODY,
     MAX_CHARACTERS,
@@ -25,12 +25,13 @@ from hardkuma.demo.limits import (
     check_compared,
     check_lines,
 )
-from hardkuma.demo.page import build_app, render_index, start
+from hardkuma.demo.page import Answers, build_app, render_index, start
 from hardkuma.demo.query import Query
 from hardkuma.demo.scores import Demo
 from hardkuma.pairs_hardkuma import explain_pair
+from hardkuma.rendering.style import HUES
 from hardkuma.search import SearchIndex, find_terms
-from hardkuma.words_hardkuma import score_texts
+from hardkuma.words_hardkuma import ScoredText, gate_records, score_texts
 from tests.browser import chromium, needs_chromium
 
 ATTACK = (
@@ -227,6 +228,16 @@ def test_downloads(open_page: Callable, minilm: HardKumaModel, tmp_path: Path) -
     assert [word["word"] for word in saved["words"]] == [word["word"] for word in record["words"]]
     assert [span["text"] for span in saved["spans"]] == [span["text"] for span in record["spans"]]
     assert saved["rate"] == record["rate"] and saved["windows"] == 1
+    # What cannot be saved is said.
+    said = page.locator("#panel-text .actions [role=alert]")
+    page.get_by_role("textbox", name="Text", exact=True).fill(" ")
+    page.get_by_role("button", name="Download JSON").click()
+    said.get_by_text("Type or paste a text first.").wait_for()
+    page.route("**/save/json", lambda route: route.abort())
+    page.get_by_role("textbox", name="Text", exact=True).fill(ATTACK)
+    said.get_by_text("Type or paste").wait_for(state="detached")
+    page.get_by_role("button", name="Download JSON").click()
+    said.get_by_text("The server does not answer.").wait_for()
     page.goto((tmp_path / "gates.html").as_uri())
     assert page.locator(".hk-text").inner_text() == ATTACK and page.title() == "HardKuma gates"
 
@@ -320,9 +331,8 @@ def test_what_is_out_of_date_is_dimmed_and_a_long_wait_is_said(open_page: Callab
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_selector("#panel-methods.busy")
     wait_for_text(page, "#methods", "Something else.")
-    assert (
-        "busy" not in panel.get_attribute("class").split() and answer.evaluate("e => getComputedStyle(e).opacity") > "0.1"
-    )
+    assert "busy" not in panel.get_attribute("class").split()
+    page.wait_for_function("() => getComputedStyle(document.querySelector('#methods')).opacity === '1'")
     page.unroute("**/show/methods")
     page.route("**/show/methods", lambda route: route.abort())
     page.get_by_role("textbox", name="Text", exact=True).fill("The server is gone.")
@@ -540,6 +550,55 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
     finally:
         page.close()
         app.close(verbose=False)
+
+
+def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Callable) -> None:
+    model = make_two()
+    demo, passes = Demo(model), Passes(model)
+    text = "marie curie moved to paris .\nParis is old . Marie stayed ."
+    first = demo.document(text)
+    assert passes.count == 1
+    for name in ("meaning", "entities"):
+        for percent in (None, 20, 50):
+            scored, terms = demo.document(text, percent, name)
+            assert terms == find_terms(model, text.split("\n"), selector=name, rate=as_fraction(percent))
+            expected = score_texts(model, text.replace(" . ", " .\n").split("\n"), selector=name)
+            assert scored.probabilities == [value for item in expected for value in item.probabilities]
+            assert scored.unit == expected[0].unit and scored.threshold == expected[0].threshold
+    passes.count = 0
+    assert demo.document(text) == first and demo.document(text, 30, "entities") and passes.count == 0
+    with pytest.raises(ValueError, match="nouns"):
+        demo.document(text, None, "nouns")
+
+
+def of_selectors(**probabilities: list[float]) -> dict[str, ScoredText]:
+    return {name: ScoredText("Bob ran", [(0, 3), (4, 7)], row, 1, 0.5) for name, row in probabilities.items()}
+
+
+def test_a_reason_is_that_of_what_is_shown() -> None:
+    reason = "no word is more probable than 0.5"
+    assert "reason" not in merge_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.9, 0.1]))
+    assert reason not in show_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.9, 0.1]))[0]
+    assert merge_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.2, 0.1]))["reason"] == reason
+    assert reason in show_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.2, 0.1]))[0]
+
+
+def test_hues_come_round_again_in_the_legend_too() -> None:
+    names = {f"kind{number}": [0.1, 0.9] for number in range(HUES + 1)}
+    shown = show_selectors(of_selectors(**names))[0]
+    assert f">kind{HUES}</span>" in shown and f"hk-hue{HUES}" not in shown
+
+
+def test_a_file_has_the_gates_that_are_shown(make_two: Callable) -> None:
+    model = make_two()
+    answers, text = Answers(Demo(model)), "marie curie moved to paris in 1891 ."
+    for name in (None, "meaning", "entities", "all"):
+        query = Query(text, selector=name, percent=30)
+        expected = gate_records(model, [text], rate=0.3, selector=name)[0]
+        assert json.loads(answers.files["json"](query)["content"]) == expected, name
+        page = answers.files["html"](query)["content"]
+        assert page.count("<mark") == len(expected["words"]) and page.endswith("</html>\n")
+        assert (">entities</span>" in page and "meaning 0." in page) == (name == "all")
 
 
 def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None:

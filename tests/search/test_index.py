@@ -112,6 +112,32 @@ def test_long_rows_are_cut_between_sentences(tmp_path: Path) -> None:
     assert {(passage.source, passage.row) for passage in passages} == {("long.jsonl", 1)}
 
 
+def test_the_command_refuses_a_folder_of_something_else_before_it_encodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hardkuma.common.models.load_model", lambda *_: pytest.fail("a model was loaded"))
+    (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
+    for target in (tmp_path, tmp_path / "notes.txt"):
+        assert main(["search", str(target), "--build", str(tmp_path / "notes.txt"), "--quiet"]) == 1
+        assert f"{target} is not an index (no index.json in it)" in capsys.readouterr().err
+
+
+def test_what_no_terminal_should_get_is_shown_as_a_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = b"a\x1b[2J\xff.jsonl".decode(errors="surrogateescape")
+    (tmp_path / name).write_text('{"text": "The cellar \\ud83d was \\u001b[2J under water."}\n')
+    assert main(["search", str(tmp_path / "index"), "--build", str(tmp_path / name), "--quiet"]) == 0
+    for words in ([], ["--format", "jsonl"]):
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        assert main(["search", str(tmp_path / "index"), QUESTION, *words]) == 0
+        shown = capsys.readouterr().out
+        shown.encode()  # half a character cannot be
+        assert "\x1b[2J" not in shown and shown.count("\ufffd") >= 2
+        if not words:
+            assert "a\ufffd[2J\ufffd.jsonl, row 1" in shown
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
     folder = str(tmp_path / "index")

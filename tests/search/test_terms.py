@@ -11,7 +11,9 @@ import pytest
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.common.models import load_released
-from hardkuma.search import find_terms
+from hardkuma.search import find_terms, rank_terms
+from hardkuma.surface_hardkuma import find_words
+from hardkuma.words_hardkuma import ScoredText
 
 TEXTS = [
     "The Large Hadron Collider stands near Geneva. The collider was built by CERN.",
@@ -27,17 +29,31 @@ def model() -> HardKumaModel:
 
 
 def test_counts_and_spread_are_those_of_the_texts(model: HardKumaModel) -> None:
-    terms = {term.text.casefold(): term for term in find_terms(model, TEXTS, 50, rate=0.5)}
+    terms = find_terms(model, TEXTS, 50, rate=0.5)
+    names = [term.text.casefold() for term in terms]
     whole = " ".join(TEXTS).casefold()
-    assert terms
-    for name, term in terms.items():
+    assert len(names) > 5 and len(set(names)) == len(names), "variants in another case are one term"
+    for name, term in zip(names, terms, strict=True):
         assert term.count == whole.count(name), name
         assert term.spread == sum(name in text.casefold() for text in TEXTS), name
-        assert term.example.casefold().count(name) and term.example in " ".join(TEXTS)
-    assert len(terms) == len(find_terms(model, TEXTS, 50, rate=0.5)), "variants in another case are one term"
-    scores = [term.score for term in find_terms(model, TEXTS, 50, rate=0.5)]
-    assert scores == sorted(scores, reverse=True)
-    assert len(find_terms(model, TEXTS, 3, rate=0.5)) == 3
+        assert name in term.example.casefold() and term.example in " ".join(TEXTS)
+    scores = [term.score for term in terms]
+    assert scores == sorted(scores, reverse=True) and scores[0] > scores[-1]
+    assert find_terms(model, TEXTS, 3, rate=0.5) == terms[:3]
+
+
+def scored(text: str, *probabilities: float) -> ScoredText:
+    return ScoredText(text, find_words(text), list(probabilities), windows=1, threshold=0.5)
+
+
+def test_the_example_is_the_sentence_in_which_a_term_is_most_probable() -> None:
+    sentences = [scored("a kraken .", 0.1, 0.6), scored("Kraken !", 0.9), scored("the Kraken ?", 0.1, 0.8)]
+    (term,) = rank_terms(enumerate(sentences))
+    assert (term.text, term.example, term.count, term.spread) == ("Kraken", "Kraken !", 3, 3)
+    assert term.score == pytest.approx(0.6 + 0.9 + 0.8)
+    assert [term.text for term in rank_terms([(0, scored("x y", 0.2, 0.4))], rate=0.5)] == ["y"]
+    with pytest.raises(ValueError, match="number must be a whole number >= 1, got 0"):
+        rank_terms([], 0)
 
 
 def test_names_are_whole_and_without_grammar(model: HardKumaModel) -> None:
