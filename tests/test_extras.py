@@ -93,6 +93,10 @@ options = ["--max_steps", "1", "--batch_size", "16", "--max_sentences", "100", "
 assert main(options) == 0
 """,
     ),
+    "contrast": (
+        "contrast",
+        ["encoder", "--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run"],
+    ),
 }
 
 
