@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
@@ -124,10 +126,14 @@ def test_other_views_and_objectives(words: Callable[..., list[str]], tmp_path: P
     assert abs(losses["run"][0] - losses["plain"][0]) > 1e-3
 
 
-def test_masked_words_start_from_the_seed(words: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_masked_words_start_from_the_seed(words: Callable[..., list[str]], encoder_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(encoder_folder, tmp_path / "encoder")
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    tokenizer.mask_token = tokenizer.unk_token
+    tokenizer.save_pretrained(tmp_path / "encoder")
     for name in ("one", "two"):  # what was drawn before in the process does not matter
         torch.rand(7)
-        assert main(words(max_steps=2, mlm_weight=0.1, output=tmp_path / name)) == 0
+        assert main(words(max_steps=2, mlm_weight=0.1, encoder=tmp_path / "encoder", output=tmp_path / name)) == 0
     one, two = weights(tmp_path / "one" / "model"), weights(tmp_path / "two" / "model")
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -145,7 +151,7 @@ def test_attention_is_that_of_the_intact_encoder(
     )
     load = SentenceEncoder.load
     monkeypatch.setattr(SentenceEncoder, "load", lambda name: (loaded.append("ours"), load(name))[1])
-    values = dict(view={"attention_naive": {"t": 4}}, held_out=4, batch_size=4, max_steps=0)
+    values = dict(view={"attention_naive": {"t": 4}}, held_out=4, batch_size=4, max_steps=0, seed=5)
     text = tmp_path / "text.txt"
     text.write_text("".join(f"the river runs past {word} and a museum\n" for word in WORDS[:24]))
     recipe = EncoderRecipe(
