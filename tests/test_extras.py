@@ -117,7 +117,8 @@ def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
     def find(extras: str) -> ForkServer:
         if extras not in servers:
-            site = make_site(tmp_path_factory.mktemp("site"), requirements(extras))
+            # dill, by which datasets fingerprints, knows an installed module by the name of its folder.
+            site = make_site(tmp_path_factory.mktemp("site-packages"), requirements(extras))
             (site / "hardkuma").unlink(missing_ok=True)
             (site / "hardkuma").symlink_to(ROOT)
             information = (
