@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hardkuma.common.hub import push_folder
 from hardkuma.training.arguments import parse_arguments
 from hardkuma.training.recipe import load_recipe
 
@@ -57,21 +58,11 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         if trainer.accelerator.is_main_process:
             show(trainer.base, folder)
             if arguments.push_to_hub is not None:
-                print(f"pushed to {push(folder, arguments.push_to_hub)}")
+                print(f"pushed to {push_folder(folder, arguments.push_to_hub, 'Upload HardKuma model')}")
         return 0
     except (OSError, ValueError, FloatingPointError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-
-
-def push(folder: Path, repo: str) -> str:
-    """Upload the finished folder as it is, card, log and plots included."""
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    name = api.create_repo(repo, exist_ok=True).repo_id
-    api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload HardKuma model")
-    return name
 
 
 def show(model: HardKumaModel, folder: Path) -> None:

@@ -59,9 +59,9 @@ class TokenShuffling:
     measure: ClassVar[str] = LETTERS
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
-        positions = np.arange(len(sentence)) if sentence.positions is None else sentence.positions.copy()
+        positions = np.arange(len(sentence))
         inner = np.flatnonzero(sentence.content)
-        positions[inner] = positions[random.permutation(inner)]
+        positions[inner] = random.permutation(inner)
         return replace(sentence, positions=positions)
 
 
@@ -78,8 +78,6 @@ class TokenCutoff:
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         inner, cut = np.flatnonzero(sentence.content), np.zeros(len(sentence), dtype=bool)
         cut[random.permutation(inner)[: int(self.rate * len(inner))]] = True
-        if sentence.cut_tokens is not None:
-            cut |= sentence.cut_tokens
         return replace(sentence, cut_tokens=sentence.spare(cut))
 
 

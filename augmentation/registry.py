@@ -78,14 +78,15 @@ def make_augmentation(views: Mapping[str, Mapping[str, Any] | None], size: int =
     steps = []
     for name, options in views.items():
         kind = find_named("augmentation", name, AUGMENTATIONS)
-        if not isinstance(options, Mapping | None):
-            raise ValueError(f"{name} takes options by name, such as {{{name}: {{rate: 0.1}}}}, got {options!r}.")
         known = {field.name: field for field in fields(kind) if field.name != "size"}
+        if not isinstance(options, Mapping | None):
+            raise ValueError(f"{name} takes options by name ({', '.join(known) or 'it has none'}), got {options!r}.")
         for option in options or {}:
             find_named(f"option of {name}", option, known)
-        given = dict(options or {})
         try:
-            steps.append(kind(**({"size": size} if kind is FeatureCutoff else {}), **given))
+            steps.append(kind(**({"size": size} if kind is FeatureCutoff else {}), **(options or {})))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from error
+    if any(isinstance(step, TokenShuffling) for step in steps[:-1]):
+        raise ValueError(f"token_shuffling must be named last, got {', '.join(views)}: other views count positions anew.")
     return Sequential(steps)

@@ -17,8 +17,8 @@ class Sentence:
 
     Attributes:
         ids: (length,) token ids, special tokens included, no padding.
-        words: (length,) number of each token's word; -1 for special tokens, which no augmentation touches.
-        scores: (length,) or (length, n) by the name of the measure.
+        words: (length,) number of each token's word; -1 for special tokens, which stay unless a view is told to drop them.
+        scores: by the name of the measure, (length,) importance of each token, or (length, n) for n numbers of each.
         positions: (length,) position ids; None for 0, 1, 2, ...
         cut_tokens: (length,) true where a token's embedding is to be zero; None for nowhere.
         cut_features: (size,) true where a dimension of all embeddings is to be zero; None for nowhere.

@@ -5,8 +5,9 @@
     python benchmarks/encoder_arms.py --output runs/encoder_arms --table --plot docs/encoder-arms.svg
 
 FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
-reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment; the same
-command goes on, within a run too. Nothing is chosen by STS: the last step is measured.
+reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment: the same
+command passes over finished runs and goes on with an unfinished one from its last checkpoint. Nothing is chosen by STS: the
+last step is measured. Results of other settings or views than those below are run again, and are not in the table.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ SETTINGS: dict[str, Any] = {
 PAIRS = (*((arm, "dropout only") for arm in ARMS if arm != "dropout only"), ("lowest gates", "ADD naive"))
 
 
+def is_current(entry: Mapping[str, Any]) -> bool:
+    """Whether a result is of today's settings and of today's view of its arm."""
+    return entry["settings"] == SETTINGS and entry["view"] == ARMS.get(entry["arm"])
+
+
 def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
     """Train and measure one arm with one seed, unless it is done; an interrupted run goes on."""
     from hardkuma.contrast.recipe import EncoderRecipe
@@ -66,10 +72,8 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
 
     folder = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}"
     result, view = folder / "result.json", ARMS[arm]
-    if result.is_file():
-        known = json.loads(result.read_text())
-        if (known["settings"], known["view"]) == (SETTINGS, view):
-            return known
+    if result.is_file() and is_current(known := json.loads(result.read_text())):
+        return known
     sources = ["bundled", *(str(data / path) for path in TEXT)]
     recipe = EncoderRecipe(data=sources, view=view, seed=seed, output=str(folder), **SETTINGS)
     started, processor = time.time(), time.process_time()
@@ -178,9 +182,10 @@ def main() -> int:
                 entry = run(arm, seed, options.data, options.output, tasks, seed in options.keep_models)
                 average = 100 * statistics.mean(entry["sts"].values())
                 print(f"{arm}, seed {seed}, {entry['seconds']} s: {average:.2f}", flush=True)
-    known = [json.loads(path.read_text()) for path in sorted(options.output.glob("*/result.json"))]
+    stored = [json.loads(path.read_text()) for path in sorted(options.output.glob("*/result.json"))]
+    known = [entry for entry in stored if is_current(entry)]
     if not known:
-        parser.error(f"{options.output} holds no results yet")
+        parser.error(f"{options.output} holds no results of these settings ({len(stored)} of others)")
     print(table(known))
     if options.plot is not None:
         write_atomically(options.plot, plot(known))

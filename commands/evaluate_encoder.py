@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..common.names import MINILM
 from .options import add_quiet_argument
 
 SUMMARY = "the STS and transfer tables of a sentence encoder"
@@ -16,7 +17,6 @@ examples:
 
 DIR holds sts/, stsb/ and transfer/: subset, score and two sentences, or label and one or two sentences, separated by tabs.
 """
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     encoder, progress = SentenceEncoder.load(arguments.encoder), not arguments.quiet
     result = evaluate_encoder(lambda texts: encoder.encode(texts, progress).numpy(), data, arguments.seed, progress)
     name = str(arguments.encoder).rstrip("/").rpartition("/")[2]
-    table = encoder_table({name: result})
+    table = encoder_table(name, result)
     print(table)
     if arguments.output is not None:
         write_atomically(arguments.output, table + "\n")

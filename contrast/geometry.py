@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..evaluation.geometry import alignment, uniformity
 from .collator import DRAW, ROW, ViewCollator
-from .objectives import KEPT, encoder_of, multiplied_embeddings
+from .objectives import embed
+from .randomness import seeded
 
 BATCH = 128
 
@@ -31,16 +32,14 @@ class GeometryEvaluator(BaseEvaluator):
         was_training = model.training
         model.train()
         try:
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(self.collator.seed)
+            with seeded(self.collator.seed, model.device), torch.no_grad():
                 for first in range(0, len(self.rows), BATCH):
                     draws = [{ROW: row, DRAW: number} for number, row in enumerate(self.rows[first : first + BATCH], first)]
                     batch = self.collator(draws)
                     for prefix, vectors in (("anchor_", anchors), ("positive_1_", positives)):
                         inputs = {key.removeprefix(prefix): value for key, value in batch.items() if key.startswith(prefix)}
                         inputs = {key: value.to(model.device) for key, value in inputs.items()}
-                        with multiplied_embeddings(encoder_of(model), inputs.pop(KEPT, None)):
-                            vectors.append(model(inputs)["sentence_embedding"].cpu())
+                        vectors.append(embed(model, inputs).cpu())
         finally:
             model.train(was_training)
         return {

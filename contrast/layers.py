@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from ..encoders_hardkuma import build_encoder
+from .randomness import seeded
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
@@ -29,8 +29,7 @@ def reset_top_layers(encoder: PreTrainedModel, number: int, seed: int) -> None:
         return
     layers = layers_of(encoder)
     _check("reset_layers", number, len(layers))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed, encoder.device):
         fresh = layers_of(build_encoder(encoder.config))
     for layer, new in list(zip(layers, fresh, strict=True))[-number:]:
         layer.load_state_dict(new.state_dict())

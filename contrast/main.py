@@ -4,10 +4,11 @@
     hardkuma encoder lowest-gates                           another recipe that comes along, or a file
     hardkuma encoder my.yaml --max-steps 500 --view '{cropping: {rate: 0.3}}' --data '[my.txt]'
     hardkuma encoder --resume                               go on from the last checkpoint
-    accelerate launch -m hardkuma encoder simcse            on whatever `accelerate config` describes
+    hardkuma encoder --push-to-hub me/my-encoder            and upload the result
 
 The folder that it leaves, `OUTPUT/model`, is one for sentence-transformers: `hardkuma evaluate-encoder` measures it, and
 `hardkuma train --encoder OUTPUT/model` trains gates on it. Every key of a recipe can be given on the command line.
+A run has one process and at most one GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ..common.hub import push_folder
 from ..training.arguments import parse_arguments
 from .recipe import EncoderRecipe, load_encoder_recipe
 
@@ -39,8 +41,10 @@ def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
         if not run.run():
             return 130
         folder = run.complete()
+        print(f"Saved {folder}.\nTry: hardkuma evaluate-encoder {folder} --data DIR")
+        if arguments.push_to_hub is not None:
+            print(f"pushed to {push_folder(folder, arguments.push_to_hub, 'Upload sentence encoder')}")
     except (OSError, ValueError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    print(f"Saved {folder}.\nTry: hardkuma evaluate-encoder {folder} --data DIR")
     return 0

@@ -121,7 +121,7 @@ class Objective(nn.Module):
 
     def forward(self, features: Sequence[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         masked, hidden = features[0].pop(MASKED, None), features[0].pop(LABELS, None)
-        losses = {"contrast": self.contrast([self.embed(column) for column in features])}
+        losses = {"contrast": self.contrast([embed(self.model, column) for column in features])}
         if self.masked_words is not None and masked is not None and hidden is not None:
             encoder = encoder_of(self.model)
             states = encoder(input_ids=masked, attention_mask=features[0]["attention_mask"]).last_hidden_state
@@ -129,12 +129,6 @@ class Objective(nn.Module):
             assert isinstance(table, Tensor)
             losses["mlm"] = self.mlm_weight * self.masked_words(states, hidden, table)
         return losses
-
-    def embed(self, column: dict[str, Tensor]) -> Tensor:
-        """(batch, dim) embeddings of one view of all sentences."""
-        kept = column.pop(KEPT, None)
-        with multiplied_embeddings(encoder_of(self.model), kept):
-            return self.model(column)["sentence_embedding"]
 
     def own_state(self) -> dict[str, Tensor]:
         """What is trained beside the encoder: a learned temperature, the head for masked words."""
@@ -151,12 +145,17 @@ def make_contrast(model: SentenceTransformer, recipe: EncoderRecipe) -> Callable
 
 
 def encoder_of(model: nn.Module) -> PreTrainedModel:
-    """The transformer inside; processes may have wrapped the model."""
-    inner = getattr(model, "module", model)
-    assert isinstance(inner, SentenceTransformer)
-    encoder = inner[0].auto_model
+    """The transformer inside."""
+    assert isinstance(model, SentenceTransformer)
+    encoder = model[0].auto_model
     assert isinstance(encoder, PreTrainedModel)
     return encoder
+
+
+def embed(model: nn.Module, column: dict[str, Tensor]) -> Tensor:
+    """(batch, dim) embeddings of one view of all sentences."""
+    with multiplied_embeddings(encoder_of(model), column.pop(KEPT, None)):
+        return model(column)["sentence_embedding"]
 
 
 @contextlib.contextmanager

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ..augmentation.registry import make_augmentation
-from ..common.formats import INPUT_FORMATS
-from ..training.recipe import PRECISIONS, RECIPES, SCHEDULES, BaseRecipe, make_recipe, read_values
+from ..training.recipe import PRECISIONS, RECIPES, SCHEDULES, TextRecipe, make_recipe, read_values
 from ..training.settings import setting
 
 OBJECTIVES = ("infonce", "nt_xent", "triplet", "soft_neighbours")
 
 
 @dataclass
-class EncoderRecipe(BaseRecipe):
+class EncoderRecipe(TextRecipe):
     """All settings of a run.
 
     >>> EncoderRecipe(view={"cropping": {"rate": 0.3}}, learning_rate="1e-5").learning_rate
@@ -30,19 +29,9 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     FOLDER = RECIPES / "encoder"
 
     # What is trained
-    encoder: str = setting("sentence-transformers/all-MiniLM-L6-v2", "folder, Hub id, or the embedded MiniLM")
     reset_layers: int = setting(0, "so many of the top layers start from random weights", at_least=0)
     freeze_layers: int = setting(0, "so many of the lowest layers, and the embeddings, stay as they are", at_least=0)
-    # On what
-    data: list[str] = setting(["bundled"], "files, hf:DATASET ids, or bundled, the corpus that comes along")  # noqa: RUF009
-    format: str | None = setting(None, "of the files; null goes by the suffix", choices=INPUT_FORMATS)
-    column: str | None = setting(None, "text column of JSON lines and CSV files")
-    split_sentences: bool | None = setting(
-        None, "cut paragraphs into sentences; null does so where the format holds paragraphs"
-    )
-    min_words: int = setting(4, "leave out shorter texts: they carry too little to tell apart", at_least=1)
-    max_words: int = setting(64, "leave out longer texts", at_least=1)
-    max_sentences: int | None = setting(None, "use only so many, a random choice", at_least=1)
+    # What it reads of the text, and what it is watched by
     max_tokens: int = setting(32, "cut texts at so many tokens, in training alone", at_least=3)
     held_out: int = setting(256, "sentences kept back to measure alignment and uniformity, at most a fifth", at_least=2)
     dev: str | None = setting(None, "STS file (subset, score, two sentences), for reporting only: nothing is chosen by it")
@@ -56,7 +45,7 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     learn_temperature: bool = setting(False, "learn the temperature too, from this one on (InfoNCE and NT-Xent)")
     margin: float = setting(0.2, "of the triplet loss, in Euclidean distance", above=0)
     mlm_weight: float = setting(0.0, "of masked language modelling as a second objective; .1 is customary", at_least=0)
-    batch_size: int = setting(64, "sentences of a batch and process", at_least=2, reason="the loss compares sentences")
+    batch_size: int = setting(64, "sentences of a batch", at_least=2, reason="the loss compares sentences")
     # How long and how fast
     epochs: int = setting(1, "passes over the text", at_least=1)
     max_steps: int | None = setting(None, "exactly so many steps, whatever epochs says; 0 only resets layers", at_least=0)
@@ -72,15 +61,12 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     keep: int = setting(2, "how many of those to keep", at_least=2, reason="the last may be cut short")
     trackers: list[str] = setting([], "the trainer's reports: tensorboard, wandb, trackio, ...")  # noqa: RUF009
     log_every: int = setting(10, "steps between entries of the log", at_least=1)
-    seed: int = setting(0, "of everything random", at_least=0)
     output: str = setting("runs/encoder", "folder for the result, its log and its checkpoints")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_words < self.min_words:
-            raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
-        if not self.data or not self.view:
-            raise ValueError("data and view must name something: ['bundled'] and {dropout: null} are the least.")
+        if not self.view:
+            raise ValueError("view names no augmentation; use {dropout: null} for the encoder's own dropout alone.")
         make_augmentation(self.view, size=1)
         if self.learn_temperature and self.objective not in ("infonce", "nt_xent"):
             raise ValueError(f"learn_temperature works with infonce and nt_xent, not with {self.objective}: leave it out.")

@@ -8,11 +8,11 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -38,6 +38,7 @@ from .collator import DRAW, ROW, ViewCollator
 from .geometry import GeometryEvaluator
 from .layers import freeze_lower_layers, reset_top_layers
 from .objectives import Objective, encoder_of
+from .randomness import seeded
 from .recipe import EncoderRecipe
 
 OBJECTIVE = "objective.safetensors"  # written last: a checkpoint that has it is complete
@@ -55,29 +56,36 @@ class EncoderRun:
     def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False):
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
         self.quiet = quiet
+        check_alone()
         self._claim_output(resume)
-        self.model = SentenceTransformer(resolve_encoder(recipe.encoder), device="cpu" if _no_gpu() else None)
+        self.model = SentenceTransformer(
+            resolve_encoder(recipe.encoder), device=None if torch.cuda.is_available() else "cpu"
+        )
         self.model.model_card_data.generate_widget_examples = False  # rows of our dataset are numbers
         encoder = encoder_of(self.model)
-        reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
-        freeze_lower_layers(encoder, recipe.freeze_layers)
         augmentation = make_augmentation(recipe.view, encoder.config.hidden_size)
         texts = load_training_texts(recipe, self.log)
-        sentences = scored_sentences(
-            recipe.encoder, recipe.gates, tuple(texts), recipe.max_tokens, tuple(augmentation.measures)
-        )
         rows, held_out = split_held_out(np.arange(len(texts)), recipe.held_out, recipe.seed)
+        if len(held_out) < 2:
+            raise ValueError(
+                f"{len(texts)} sentences are too few: a fifth is held out to measure uniformity, which takes 2 at least. "
+                "Give 10 or more."
+            )
         if len(rows) < recipe.batch_size:
             raise ValueError(
                 f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
                 "give more text or a smaller batch_size."
             )
+        sentences = scored_sentences(self.model, recipe, texts, augmentation.measures)  # by the intact encoder
+        reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
+        freeze_lower_layers(encoder, recipe.freeze_layers)
         collator = ViewCollator(
             sentences, augmentation, self.model.tokenizer, encoder, recipe.views, recipe.seed, recipe.mlm_weight > 0
         )
         order = draw_rows(rows, recipe)
         self.total = len(order) // recipe.batch_size
-        self.objective = Objective(self.model, recipe)
+        with seeded(recipe.seed, self.model.device):  # the head for masked words starts from random weights
+            self.objective = Objective(self.model, recipe)
         self.interrupt = InterruptFlag()
         self.trainer = SentenceTransformerTrainer(
             model=self.model,
@@ -132,7 +140,7 @@ class EncoderRun:
             logging_steps=recipe.log_every,
             report_to=recipe.trackers or "none",
             disable_tqdm=self.quiet,
-            use_cpu=_no_gpu(),
+            use_cpu=not torch.cuda.is_available(),
             dataloader_pin_memory=False,
             remove_unused_columns=False,
         )
@@ -163,7 +171,7 @@ class EncoderRun:
         temporary = self.output / f".model.{os.getpid()}"
         shutil.rmtree(temporary, ignore_errors=True)
         self.model.save_pretrained(str(temporary), create_model_card=False)
-        write_record(temporary, self.recipe, self.recipe.seed, time.time() - self.started, self.trainer.args.world_size)
+        write_record(temporary, self.recipe, time.time() - self.started, processes=1)
         history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
         write_atomically(temporary / "log.jsonl", history)
         shutil.rmtree(folder, ignore_errors=True)
@@ -187,10 +195,9 @@ class _Checkpointing(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
-        if state.is_world_process_zero:
-            own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
-            save_file(own, folder / f".{OBJECTIVE}")
-            os.replace(folder / f".{OBJECTIVE}", folder / OBJECTIVE)
+        own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
+        save_file(own, folder / f".{OBJECTIVE}")
+        os.replace(folder / f".{OBJECTIVE}", folder / OBJECTIVE)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -223,24 +230,38 @@ def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
     return order[: steps * size]
 
 
-@lru_cache(maxsize=4)
+_SCORED: dict[tuple[Any, ...], list[Sentence]] = {}
+
+
 def scored_sentences(
-    encoder: str, gates: str | None, texts: Sequence[str], max_tokens: int, measures: Sequence[str]
+    model: SentenceTransformer, recipe: EncoderRecipe, texts: Sequence[str], measures: Sequence[str]
 ) -> list[Sentence]:
-    """Sentences with the scores that a view goes by: attention of the encoder before training, gates of a checkpoint.
+    """Sentences with the scores that a view goes by: attention of the encoder as it was stored, gates of a checkpoint.
 
     Runs of one process on the same text share them.
+
+    Args:
+        model: the recipe's encoder, before anything of it is reset or trained.
     """
-    scorer = SentenceEncoder.load(encoder)
-    sentences = read_sentences(scorer.tokenizer, texts, max_tokens)
-    for measure in measures:
-        judge = SentenceEncoder.from_model(load_model(gates)) if measure == GATES else scorer
-        judge.max_length = max_tokens
-        sentences = score_sentences(judge, texts, sentences, [measure])
-    return sentences
+    key = (recipe.encoder, recipe.gates, recipe.max_tokens, tuple(measures), tuple(texts))
+    if key not in _SCORED:
+        scorer = SentenceEncoder(encoder_of(model), model.tokenizer)
+        sentences = read_sentences(scorer.tokenizer, texts, recipe.max_tokens)
+        for measure in measures:
+            judge = SentenceEncoder.from_model(load_model(recipe.gates)) if measure == GATES else scorer
+            judge.max_length = recipe.max_tokens
+            sentences = score_sentences(judge, texts, sentences, [measure])
+        _SCORED[key] = sentences
+    return _SCORED[key]
 
 
-def _no_gpu() -> bool:
-    import torch
+def check_alone() -> None:
+    """Raise ValueError where several processes or GPUs would share a run: each batch is contrasted with itself alone.
 
-    return not torch.cuda.is_available()
+    >>> check_alone()
+    """
+    processes, gpus = int(os.environ.get("WORLD_SIZE", "1")), torch.cuda.device_count()
+    if processes > 1:
+        raise ValueError(f"an encoder is trained by one process, and {processes} were started: leave out the launcher.")
+    if gpus > 1:
+        raise ValueError(f"an encoder is trained on one GPU, and {gpus} are visible: set CUDA_VISIBLE_DEVICES to one.")

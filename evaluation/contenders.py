@@ -9,13 +9,13 @@ from pathlib import Path
 from ..attribution.encoder import SentenceEncoder
 from ..attribution.gates import View, find_view
 from ..attribution.registry import METHODS, Method, find_method
+from ..common.names import MINILM
 from ..encoders_hardkuma import fingerprint
 from ..modeling_hardkuma import HardKumaModel
 from .data import slug
 
 SPACY = "spacy_entities"
 SPACY_HINT = "install one that has a component `ner`, such as `python -m spacy download en_core_web_sm`."
-ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 Checkpoint = str | Path | HardKumaModel | SentenceEncoder
 
 
@@ -70,7 +70,7 @@ def find_peer_encoder(
         return encoder
     if encoder is None and groups:
         return next(iter(groups.values()))[0]
-    return SentenceEncoder.load(ENCODER if encoder is None else encoder)
+    return SentenceEncoder.load(MINILM if encoder is None else encoder)
 
 
 def find_contenders(

@@ -17,6 +17,7 @@ from pathlib import Path
 from ..attribution.encoder import SentenceEncoder, tracker
 from ..attribution.registry import METHODS, Method, find_method
 from ..common.files import write_atomically
+from ..common.names import MINILM
 from ..common.versions import versions
 from .plots import line_plot, style_of
 from .table import milliseconds
@@ -185,7 +186,7 @@ def cost_plot(rows: Sequence[Cost]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure from the command line; writes cost.json, cost.md and cost.svg."""
     parser = argparse.ArgumentParser(prog="python -m hardkuma.evaluation.cost", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2", help="HardKuma checkpoint or encoder")
+    parser.add_argument("--model", default=MINILM, help="HardKuma checkpoint or encoder")
     parser.add_argument("--output", default="runs/cost", help="folder for results (default: %(default)s)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))

@@ -53,11 +53,6 @@ class EncoderResult:
     encoding: float
     seconds: float
 
-    @property
-    def sts_average(self) -> float:
-        """Mean over the STS tasks of the correlation over all pairs: the figure that papers compare."""
-        return float(np.mean([result.together for result in self.similarity.values()]))
-
 
 def read_tasks(data: Path, tasks: Sequence[str] = TASKS) -> TaskData:
     """The files of these tasks under a data folder; tasks without files are listed, and none at all is an error."""
@@ -113,11 +108,11 @@ def evaluate_encoder(
     )
 
 
-def encoder_table(results: Mapping[str, EncoderResult]) -> str:
-    """Markdown: one table of similarity (all pairs, and mean over subsets) and one of accuracy, in percent; notes below.
+def encoder_table(name: str, result: EncoderResult) -> str:
+    """Markdown: a table of similarity (all pairs, and mean over subsets) and one of accuracy, in percent; a note below.
 
-    >>> result = EncoderResult({"STS-B": Similarity(0.82, 0.8, 1379, 0)}, {}, {"STS-B": 2}, [], 2758, 1.0, 1.5)
-    >>> print(encoder_table({"MiniLM": result}))
+    >>> result = EncoderResult({"STS-B": Similarity(0.82, 0.8)}, {}, {"STS-B": 2}, [], 2758, 1.0, 1.5)
+    >>> print(encoder_table("MiniLM", result))
     | Spearman x 100 | setting | STS-B | mean |
     |---|---|---:|---:|
     | MiniLM | all | 82.00 | 82.00 |
@@ -126,28 +121,28 @@ def encoder_table(results: Mapping[str, EncoderResult]) -> str:
     MiniLM: 2,758 sentences encoded in 1.0 s, 1.5 s in all; lines without a score or label: STS-B 2.
     """
     lines: list[str] = []
-    if similar := list(dict.fromkeys(name for result in results.values() for name in result.similarity)):
+    if result.similarity:
+        tasks, values = list(result.similarity), list(result.similarity.values())
         lines += [
-            f"| Spearman x 100 | setting | {' | '.join(similar)} | mean |",
-            "|---|---|" + "---:|" * (len(similar) + 1),
+            f"| Spearman x 100 | setting | {' | '.join(tasks)} | mean |",
+            "|---|---|" + "---:|" * (len(tasks) + 1),
+            f"| {name} | all | {_cells([value.together for value in values])} |",
+            f"| {name} | mean over subsets | {_cells([value.mean for value in values])} |",
+            "",
         ]
-        for name, result in results.items():
-            for setting, key in (("all", "together"), ("mean over subsets", "mean")):
-                values = [getattr(result.similarity[task], key) for task in similar if task in result.similarity]
-                lines.append(f"| {name} | {setting} | {_cells(values)} |")
-        lines.append("")
-    if transferred := list(dict.fromkeys(name for result in results.values() for name in result.accuracy)):
-        lines += [f"| accuracy x 100 | {' | '.join(transferred)} | mean |", "|---|" + "---:|" * (len(transferred) + 1)]
-        lines += [f"| {name} | {_cells(list(result.accuracy.values()))} |" for name, result in results.items()]
-        lines.append("")
-    for name, result in results.items():
-        note = f"{name}: {result.sentences:,} sentences encoded in {result.encoding:.1f} s, {result.seconds:.1f} s in all"
-        if result.skipped:
-            note += "; lines without a score or label: " + ", ".join(f"{task} {n}" for task, n in result.skipped.items())
-        if result.missing:
-            note += f"; without files: {', '.join(result.missing)}"
-        lines.append(f"{note}.")
-    return "\n".join(lines)
+    if result.accuracy:
+        lines += [
+            f"| accuracy x 100 | {' | '.join(result.accuracy)} | mean |",
+            "|---|" + "---:|" * (len(result.accuracy) + 1),
+            f"| {name} | {_cells(list(result.accuracy.values()))} |",
+            "",
+        ]
+    note = f"{name}: {result.sentences:,} sentences encoded in {result.encoding:.1f} s, {result.seconds:.1f} s in all"
+    if result.skipped:
+        note += "; lines without a score or label: " + ", ".join(f"{task} {n}" for task, n in result.skipped.items())
+    if result.missing:
+        note += f"; without files: {', '.join(result.missing)}"
+    return "\n".join([*lines, f"{note}."])
 
 
 def _cells(values: Sequence[float]) -> str:

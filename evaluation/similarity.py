@@ -47,13 +47,10 @@ class Similarity:
     Attributes:
         together: over all pairs at once (the "all" setting).
         mean: of the correlations within each subset.
-        pairs, skipped: how many were used, and how many had no score.
     """
 
     together: float
     mean: float
-    pairs: int
-    skipped: int
 
 
 def read_scored_pairs(path: Path, columns: tuple[int, int, int, int] = _PLAIN) -> ScoredPairs:
@@ -112,4 +109,4 @@ def measure_similarity(pairs: ScoredPairs, embed: Callable[[Sequence[str]], np.n
     cosines, scores = (first * second).sum(1) / np.maximum(lengths, 1e-12), np.array(pairs.scores)
     subsets = np.array(pairs.subsets)
     within = [spearman(cosines[subsets == name], scores[subsets == name]) for name in dict.fromkeys(pairs.subsets)]
-    return Similarity(spearman(cosines, scores), float(np.mean(within)), len(scores), pairs.skipped)
+    return Similarity(spearman(cosines, scores), float(np.mean(within)))

@@ -16,7 +16,7 @@ import numpy as np
 from ..common.packages import require
 from .similarity import read_rows
 
-# Task, and its files in the data folder: one to cross-validate, or those for training, choice (may be missing) and test.
+# Task, and its files in the data folder: one to cross-validate; for training and test; or for training, choice and test.
 TRANSFER_FILES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"transfer/{name.lower()}.tsv",) for name in ("MR", "CR", "SUBJ", "MPQA")},
     "SST": ("transfer/sst.train.tsv", "transfer/sst.dev.tsv", "transfer/sst.test.tsv"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -22,3 +23,31 @@ def test_help(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_there_are_benchmarks() -> None:
     assert len(BENCHMARKS) >= 9
+
+
+def test_encoder_arms_list_results_of_their_own_settings_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(path for path in BENCHMARKS if path.stem == "encoder_arms")
+    arms = runpy.run_path(str(path))
+    known = {
+        "sts": dict.fromkeys(arms["STS_FILES"], 0.5),
+        "alignment": 0.1,
+        "uniformity": -2.0,
+        "settings": arms["SETTINGS"],
+    }
+    entries = [
+        {**known, "arm": "cropping", "seed": 0, "view": arms["ARMS"]["cropping"]},
+        {**known, "arm": "random drop", "seed": 0, "view": {"random_deletion": {"t": 4}}},  # another view
+        {**known, "arm": "dropout only", "seed": 0, "view": {"dropout": None}, "settings": {"max_steps": 3}},
+        {**known, "arm": "an arm of old", "seed": 0, "view": {"dropout": None}},
+    ]
+    for entry in entries:
+        (tmp_path / entry["arm"]).mkdir()
+        (tmp_path / entry["arm"] / "result.json").write_text(json.dumps(entry))
+    monkeypatch.setattr(sys, "argv", [str(path), "--output", str(tmp_path), "--table"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(path), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "| cropping | 1 | 50.00 |" in shown
+    assert not any(name in shown for name in ("random drop", "dropout only", "an arm of old"))

@@ -16,10 +16,9 @@ from transformers import AutoModel, CLIPTextModelWithProjection
 
 from hardkuma import HardKumaModel
 from hardkuma import encoders_hardkuma as encoders
+from hardkuma.common.names import MINILM
 from hardkuma.encoders_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from tests.conftest import FAMILIES, SENTENCES, encoder_config, make_tokenizer
-
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 @pytest.fixture

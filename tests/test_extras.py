@@ -93,6 +93,10 @@ options = ["--max_steps", "1", "--batch_size", "16", "--max_sentences", "100", "
 assert main(options) == 0
 """,
     ),
+    "contrast": (
+        "contrast",
+        ["encoder", "--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run"],
+    ),
 }
 
 
@@ -113,7 +117,8 @@ def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
     def find(extras: str) -> ForkServer:
         if extras not in servers:
-            site = make_site(tmp_path_factory.mktemp("site"), requirements(extras))
+            # dill, by which datasets fingerprints, knows an installed module by the name of its folder.
+            site = make_site(tmp_path_factory.mktemp("site-packages"), requirements(extras))
             (site / "hardkuma").unlink(missing_ok=True)
             (site / "hardkuma").symlink_to(ROOT)
             information = (

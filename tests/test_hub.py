@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel
-from tests.forks import ForkServer
+from tests.forks import COMMAND, ForkServer
 from tests.hub_server import Hub
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,7 +69,10 @@ def test_push_and_load_from_the_hub(make_model: Callable, tmp_path: Path, hub: H
     assert torch.equal(torch.load(tmp_path / "probs.pt", weights_only=True), model(**inputs).gate_probs.detach())
 
 
-def test_train_pushes_its_folder(tmp_path: Path, hub: Hub, hub_forks: ForkServer, make_model: Callable) -> None:
+@pytest.mark.parametrize("command", ["train", "encoder"])
+def test_training_pushes_its_folder(
+    command: str, tmp_path: Path, hub: Hub, hub_forks: ForkServer, make_model: Callable
+) -> None:
     model = make_model()
     model.encoder.save_pretrained(tmp_path / "encoder")
     model.tokenizer.save_pretrained(tmp_path / "encoder")
@@ -82,13 +85,22 @@ def test_train_pushes_its_folder(tmp_path: Path, hub: Hub, hub_forks: ForkServer
             for c in ("1891", "2020", "1", "2", "3")
         )
     )
-    done = hub_forks.run(
-        TRAIN, "contrastive", "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8",
-        "--model.selector_layer", "1",
-        "--epochs", "1", "--output", tmp_path / "run", "--push-to-hub", "someone/trained",
-    )  # fmt: skip
+    shared = [
+        "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8", "--epochs", "1",
+        "--output", tmp_path / "run", "--push-to-hub", f"someone/{command}",
+    ]  # fmt: skip
+    if command == "train":
+        done = hub_forks.run(TRAIN, "contrastive", *shared, "--model.selector_layer", "1")
+    else:
+        done = hub_forks.run(COMMAND, "encoder", "simcse", *shared)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "pushed to someone/trained" in done.stdout
-    files = hub.repos["someone/trained"]
-    assert {"model.safetensors", "recipe.yaml", "run.json", "log.jsonl", "losses.png", "README.md"} <= set(files)
-    assert isinstance(HardKumaModel.from_pretrained(tmp_path / "run" / "model"), HardKumaModel)
+    assert f"pushed to someone/{command}" in done.stdout
+    files = hub.repos[f"someone/{command}"]
+    folder = tmp_path / "run" / "model"
+    assert set(files) == {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {"model.safetensors", "recipe.yaml", "run.json", "log.jsonl"} <= set(files)
+    if command == "train":
+        assert {"losses.png", "README.md"} <= set(files)
+        assert isinstance(HardKumaModel.from_pretrained(folder), HardKumaModel)
+    else:
+        assert "modules.json" in files

@@ -12,6 +12,7 @@ import yaml
 
 from ..common.files import write_atomically
 from ..common.formats import INPUT_FORMATS
+from ..common.names import MINILM
 from .settings import Setting, setting, settings_of
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -45,26 +46,17 @@ class BaseRecipe:
         write_atomically(path, self.to_yaml())
 
     def check_same(self, saved: Path) -> None:
-        """Raise ValueError where a run that is to go on was started by another recipe."""
-        if saved.read_text(encoding="utf-8") != self.to_yaml():
+        """Raise ValueError where a run that is to go on was started by another recipe; the order of keys is free."""
+        if read_values(saved, type(self)) != yaml.safe_load(self.to_yaml()):
             raise ValueError(f"{saved} differs from this recipe: resume with the same settings, or use another --output.")
 
 
 @dataclass
-class Recipe(BaseRecipe):
-    """All settings of a run. `model` holds fields of HardKumaConfig; everything else is here.
+class TextRecipe(BaseRecipe):
+    """What every recipe says: which encoder, which text, and the seed."""
 
-    >>> Recipe(epochs=2, learning_rate="1e-4").learning_rate
-    0.0001
-    >>> Recipe(patience=-4)
-    Traceback (most recent call last):
-    ValueError: patience must be a whole number >= 0, got -4.
-    """
-
-    # What is trained (RUF009: `setting` makes a field, of which every recipe gets its own copy)
-    encoder: str = setting("sentence-transformers/all-MiniLM-L6-v2", "folder, Hub id, or the embedded MiniLM")
-    model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
-    # On what
+    # RUF009: `setting` makes a field, of which every recipe gets its own copy
+    encoder: str = setting(MINILM, "folder, Hub id, or the embedded MiniLM")
     data: list[str] = setting(["bundled"], "files, hf:DATASET ids, or bundled, the corpus that comes along")  # noqa: RUF009
     format: str | None = setting(None, "of the files; null goes by the suffix", choices=INPUT_FORMATS)
     column: str | None = setting(None, "text column of JSON lines and CSV files")
@@ -74,6 +66,30 @@ class Recipe(BaseRecipe):
     min_words: int = setting(4, "leave out shorter texts: they carry too little to tell apart", at_least=1)
     max_words: int = setting(64, "leave out longer texts", at_least=1)
     max_sentences: int | None = setting(None, "use only so many, a random choice", at_least=1)
+    seed: int = setting(0, "of everything random", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_words < self.min_words:
+            raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
+        if not self.data:
+            raise ValueError("data names no text; use ['bundled'] for the corpus that comes with the package.")
+
+
+@dataclass
+class Recipe(TextRecipe):
+    """All settings of a run. `model` holds fields of HardKumaConfig; everything else is here.
+
+    >>> Recipe(epochs=2, learning_rate="1e-4").learning_rate
+    0.0001
+    >>> Recipe(patience=-4)
+    Traceback (most recent call last):
+    ValueError: patience must be a whole number >= 0, got -4.
+    """
+
+    # What is trained
+    model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
+    # What it is watched by
     held_out: int = setting(256, "sentences kept back for the label-free criterion, at most a fifth of all", at_least=1)
     dev: str | None = setting(None, "CoNLL file, for reporting only: nothing is chosen by it")
     # How batches are made
@@ -122,15 +138,7 @@ class Recipe(BaseRecipe):
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009
     log_every: int = setting(5, "steps between entries of the log", at_least=1)
-    seed: int = setting(0, "of everything random", at_least=0)
     output: str = setting("runs/default", "folder for the result, its log and its checkpoints")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_words < self.min_words:
-            raise ValueError(f"max_words ({self.max_words}) must be >= min_words ({self.min_words}).")
-        if not self.data:
-            raise ValueError("data names no text; use ['bundled'] for the corpus that comes with the package.")
 
     def check_model(self) -> None:
         """Raise ValueError where `model` has a name or a value that HardKumaConfig refuses.

@@ -17,7 +17,7 @@ from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_records
 from .criterion import Quality
 from .form import FormTraining
-from .recipe import BaseRecipe, Recipe
+from .recipe import Recipe, TextRecipe
 from .removal import Removal
 
 KINDS_PICTURE = "kinds.png"
@@ -193,8 +193,8 @@ def _examples(model: HardKumaModel) -> str:
     return "\n\n".join(parts)
 
 
-def write_record(folder: Path, recipe: BaseRecipe, seed: int, seconds: float, processes: int) -> None:
+def write_record(folder: Path, recipe: TextRecipe, seconds: float, processes: int) -> None:
     """recipe.yaml and run.json (versions, revision, seed, processes, wall time) beside the result."""
     recipe.save(folder / "recipe.yaml")
-    record = {"versions": versions(), "seed": seed, "processes": processes, "seconds": round(seconds, 1)}
+    record = {"versions": versions(), "seed": recipe.seed, "processes": processes, "seconds": round(seconds, 1)}
     write_atomically(folder / "run.json", json.dumps(record, indent=2) + "\n")

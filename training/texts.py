@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 
 from ..corpora import bundled_texts, clean, read_texts
 from ..corpora.readers import name_left_out
+from .recipe import TextRecipe
 
 
-class TextSettings(Protocol):
-    """The keys of a recipe that say which text it trains on."""
-
-    data: list[str]
-    format: str | None
-    column: str | None
-    split_sentences: bool | None
-    min_words: int
-    max_words: int
-    max_sentences: int | None
-    seed: int
-
-
-def load_training_texts(recipe: TextSettings, log: Callable[[str], None] = print) -> list[str]:
+def load_training_texts(recipe: TextRecipe, log: Callable[[str], None] = print) -> list[str]:
     """All sentences that the recipe names; the same list in every process.
 
     >>> from hardkuma.training.recipe import Recipe

@@ -339,7 +339,7 @@ class Trainer:
         story = Story(len(self.rows), self.progress.best_step, self.removal, form, plots, kinds)
         card = card_sections(self.base, self.recipe, story, qualities, self._measure_entities())
         self.base.save_pretrained(folder, card=card)
-        write_record(folder, self.recipe, self.recipe.seed, time.time() - self.started, self.accelerator.num_processes)
+        write_record(folder, self.recipe, time.time() - self.started, self.accelerator.num_processes)
         for name in ("log.jsonl", *plots):
             write_atomically(folder / name, (self.output / name).read_bytes())
 

@@ -166,6 +166,16 @@ def test_shuffling_deals_positions_of_words_alone() -> None:
     assert len(orders) == 6 and all(order[0] == 0 and order[4] == 4 for order in orders)
 
 
+def test_shuffling_comes_last() -> None:
+    """A view after it would count positions anew, as if nothing had been shuffled."""
+    with pytest.raises(ValueError, match="token_shuffling must be named last, got token_shuffling, cropping: other views"):
+        make_augmentation({"token_shuffling": None, "cropping": {"rate": 0.4}})
+    chain = make_augmentation({"cropping": {"rate": 0.4}, "token_shuffling": None})
+    views = [chain(sentence_of(BEAR), draw(seed)) for seed in range(20)]
+    assert all(len(view) == 8 and sorted(view.positions) == list(range(8)) for view in views)
+    assert any(view.positions.tolist() != list(range(8)) for view in views)
+
+
 def test_cutoffs() -> None:
     sentence = sentence_of(EXCELLENT)  # five tokens of words: floor(.4 x 5) = 2
     cut = [make_augmentation({"token_cutoff": {"rate": 0.4}})(sentence, draw(seed)).cut_tokens for seed in range(50)]
@@ -202,8 +212,10 @@ def test_unknown_names_are_told() -> None:
         make_augmentation({"lowest_gates": {"rate": 0.5}})
     with pytest.raises(ValueError, match="cropping: rate must be a fraction in \\[0, 1\\], got 30"):
         make_augmentation({"cropping": {"rate": 30}})
-    with pytest.raises(ValueError, match="cropping takes options by name"):
-        make_augmentation({"cropping": 0.3})
+    with pytest.raises(ValueError, match=r"lowest_gates takes options by name \(k, t\), got 0.3"):
+        make_augmentation({"lowest_gates": 0.3})
+    with pytest.raises(ValueError, match=r"dropout takes options by name \(it has none\), got 0.3"):
+        make_augmentation({"dropout": 0.3})
     with pytest.raises(ValueError, match="unknown measure 'flow'; known: attention, rollout, gates"):
         score_sentences(toy_transformer(["a"]), ["a"], read_sentences(TOKENIZER, ["a"], 9), ["flow"])
 
@@ -214,7 +226,12 @@ def test_gates_are_those_of_meaning(make_two: object) -> None:
     sentences = score_sentences(encoder, [text], read_sentences(model.tokenizer, [text], 40), ["gates"])
     out = model(**model.tokenizer([text], return_tensors="pt"), selector=MEANING)
     assert sentences[0].scores["gates"] == pytest.approx(out.gate_probs[0].detach().numpy(), abs=1e-5)
-    assert sentences[0].scores["gate_shapes"][:, 1] == pytest.approx(out.beta[0].detach().numpy(), abs=1e-5)
+    shapes = torch.stack([out.alpha, out.beta], -1)[0].detach().numpy()
+    assert sentences[0].scores["gate_shapes"] == pytest.approx(shapes, abs=1e-5)
+    # Nothing of this would hold for the other selector, or with alpha and beta exchanged.
+    other = model(**model.tokenizer([text], return_tensors="pt"), selector="entities")
+    assert (out.gate_probs - other.gate_probs).abs().max() > 1e-3 and (out.beta - other.beta).abs().max() > 1e-3
+    assert abs(shapes[:, 0] - shapes[:, 1]).max() > 1e-3
     with pytest.raises(ValueError, match="gates need a HardKuma model"):
         bare = toy_transformer(["a"])
         score_sentences(bare, ["a"], read_sentences(bare.tokenizer, ["a"], 9), ["gates"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -12,12 +13,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
+from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.augmentation.scorers import score_sentences
+from hardkuma.augmentation.sentence import read_sentences
 from hardkuma.contrast.layers import freeze_lower_layers, layers_of, reset_top_layers
-from hardkuma.contrast.run import last_checkpoint
-from tests.conftest import build_model
+from hardkuma.contrast.objectives import encoder_of
+from hardkuma.contrast.randomness import seeded
+from hardkuma.contrast.recipe import EncoderRecipe
+from hardkuma.contrast.run import EncoderRun, last_checkpoint
+from hardkuma.training.texts import load_training_texts
+from tests.conftest import WORDS, build_model
 from tests.forks import COMMAND, ForkServer
 
 
@@ -52,10 +61,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
     assert main(words(reset_layers=1, freeze_layers=1, max_steps=2)) == 0
     before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
-    for name, value in before.items():
-        if name in after:
-            moved = not torch.equal(value, after[name])
-            assert moved == ("layer.1." in name), name
+    assert set(after) <= set(before)
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved == {name for name in before if "layer.1." in name}
+    assert {"embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.query.weight"} <= set(after) - moved
     # A folder for sentence-transformers, with its log.
     assert SentenceTransformer(str(tmp_path / "run" / "model")).encode(["the river"]).shape == (1, 32)
     # Gates go on it at once, and its embeddings are theirs.
@@ -65,7 +74,10 @@ def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: 
     torch.testing.assert_close(embedded.detach(), torch.tensor(SentenceTransformer(str(folder)).encode(texts)))
     log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
     assert {"eval_alignment", "eval_uniformity"} <= {key for entry in log for key in entry}
-    assert not list((tmp_path / "run").glob("**/*.bin")) and not list((tmp_path / "run").glob("**/*.pt"))
+    # Nothing of it is pickled, and checkpoints are gone.
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".jsonl", ".safetensors", ".yaml"}
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_no_steps_leave_the_reset_encoder(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
@@ -101,9 +113,90 @@ def test_reset_is_the_seed_s() -> None:
     ],
 )
 def test_other_views_and_objectives(words: Callable[..., list[str]], tmp_path: Path, recipe: str, changes: dict) -> None:
-    assert main(words(recipe, max_steps=3, **changes)) == 0
-    log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
-    assert all(entry["loss"] >= 0 for entry in log if "loss" in entry) and len(log) >= 4
+    runs = {"plain": words(max_steps=3, output=tmp_path / "plain"), "run": words(recipe, max_steps=3, **changes)}
+    if "objective" not in changes and recipe == "simcse":  # what differs is to be the view
+        runs["plain"] = words(max_steps=3, output=tmp_path / "plain", learn_temperature="true")
+    losses: dict[str, list[float]] = {}
+    for name, line in runs.items():
+        assert main(line) == 0
+        log = [json.loads(entry) for entry in (tmp_path / name / "model" / "log.jsonl").read_text().splitlines()]
+        losses[name] = [entry["loss"] for entry in log if "loss" in entry]
+    assert len(losses["run"]) == 3 and all(0 < loss < 20 for loss in losses["run"])
+    # The first loss is before any step: only view and objective can make it another.
+    assert abs(losses["run"][0] - losses["plain"][0]) > 1e-3
+
+
+def test_masked_words_start_from_the_seed(words: Callable[..., list[str]], encoder_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(encoder_folder, tmp_path / "encoder")
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    tokenizer.mask_token = tokenizer.unk_token
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    for name in ("one", "two"):  # what was drawn before in the process does not matter
+        torch.rand(7)
+        assert main(words(max_steps=2, mlm_weight=0.1, encoder=tmp_path / "encoder", output=tmp_path / name)) == 0
+    one, two = weights(tmp_path / "one" / "model"), weights(tmp_path / "two" / "model")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_attention_is_that_of_the_intact_encoder(
+    words: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, encoder_folder: Path, tmp_path: Path
+) -> None:
+    """It is loaded once, and sentences are scored before its layers are reset."""
+    loaded: list[str] = []
+    build = SentenceTransformer.__init__
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "__init__",
+        lambda self, *a, **k: (loaded.append("sentence-transformers"), build(self, *a, **k))[1],
+    )
+    load = SentenceEncoder.load
+    monkeypatch.setattr(SentenceEncoder, "load", lambda name: (loaded.append("ours"), load(name))[1])
+    values = dict(view={"attention_naive": {"t": 4}}, held_out=4, batch_size=4, max_steps=0, seed=5)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"the river runs past {word} and a museum\n" for word in WORDS[:24]))
+    recipe = EncoderRecipe(
+        encoder=str(encoder_folder), data=[str(text)], output=str(tmp_path / "run"), reset_layers=1, **values
+    )
+    run = EncoderRun(recipe, quiet=True)
+    assert loaded == ["sentence-transformers"]
+    texts, sentences = load_training_texts(recipe, lambda line: None), run.trainer.data_collator.sentences
+    intact = SentenceEncoder.load(encoder_folder)
+    expected = score_sentences(intact, texts, read_sentences(intact.tokenizer, texts, 32), ["attention"])
+    for one, other in zip(sentences, expected, strict=True):
+        assert one.scores["attention"] == pytest.approx(other.scores["attention"], abs=1e-5)
+    reset = SentenceEncoder(encoder_of(run.model), intact.tokenizer)
+    changed = score_sentences(reset, texts, sentences, ["attention"])
+    assert abs(changed[0].scores["attention"] - sentences[0].scores["attention"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("processes", "gpus", "message"), [(2, 0, "one process, and 2 were started"), (1, 3, "one GPU, and 3 are visible")]
+)
+def test_several_processes_or_gpus_are_refused(
+    words: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    processes: int,
+    gpus: int,
+    message: str,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert main(words()) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_randomness_of_a_gpu_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, put_back = torch.device("cuda", 0), []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.tensor([device.index, 7]))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: put_back.append((state.tolist(), device)))
+    before = torch.get_rng_state()
+    with seeded(3, device):
+        one = torch.rand(1)
+    assert put_back == [([0, 7], device)] and torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(3)
+    assert torch.equal(one, torch.rand(1))
 
 
 @pytest.mark.slow
@@ -146,6 +239,8 @@ def test_wrong_settings_are_told_before_anything_is_read(
     assert not (tmp_path / "run").exists()
     assert main(words(batch_size=500)) == 1
     assert "fewer than one batch of 500" in capsys.readouterr().err
+    assert main(words(batch_size=4, max_sentences=9)) == 1
+    assert "9 sentences are too few: a fifth is held out to measure uniformity" in capsys.readouterr().err
     assert main(["encoder", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "hardkuma encoder [RECIPE] [--resume]" in shown and "--reset_layers" in shown and "--model.NAME" not in shown

@@ -42,7 +42,6 @@ def test_similarity_against_a_loop() -> None:
     assert result.together == pytest.approx(spearmanr(cosines, pairs.scores).statistic)
     parts = [spearmanr(cosines[part], pairs.scores[part]).statistic for part in (slice(0, 15), slice(15, 40))]
     assert result.mean == pytest.approx(np.mean(parts))
-    assert (result.pairs, result.skipped) == (40, 3)
 
 
 def test_lines_without_a_score_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_every_sentence_is_encoded_once_and_gaps_are_told(tmp_path: Path) -> Non
     assert len(asked) == len(set(asked)) == result.sentences == 43  # a, b, c and forty of MR
     assert result.skipped == {"STS12": 1}
     assert set(result.missing) == set(TASKS) - {"STS12", "MR"}
-    table = encoder_table({"random": result})
+    table = encoder_table("random", result)
     assert "lines without a score or label: STS12 1; without files: STS13" in table
     assert f"| random | {100 * result.accuracy['MR']:.2f} |" in table
     with pytest.raises(ValueError, match="unknown task 'STS99'; known: STS12"):

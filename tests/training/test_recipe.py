@@ -147,3 +147,13 @@ def test_broken_files(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ValueError, match="must hold `key: value` lines"):
         load_recipe(tmp_path / "list.yaml")
+
+
+def test_the_same_recipe_may_be_written_in_another_order(tmp_path: Path) -> None:
+    recipe, saved = Recipe(epochs=3, data=["a.txt"]), tmp_path / "recipe.yaml"
+    lines = yaml.safe_dump(dict(reversed(yaml.safe_load(recipe.to_yaml()).items())), sort_keys=False)
+    assert lines != recipe.to_yaml()
+    saved.write_text(lines)
+    recipe.check_same(saved)
+    with pytest.raises(ValueError, match="differs from this recipe"):
+        Recipe(epochs=4, data=["a.txt"]).check_same(saved)
