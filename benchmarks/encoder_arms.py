@@ -34,7 +34,8 @@ from hardkuma.evaluation.similarity import STS_FILES
 
 # One token (ADD) or word (the others) of every eight tokens goes; a crop leaves three quarters of the words.
 EIGHTH, CROP = {"t": 8}, {"rate": 0.25}
-ARMS: Mapping[str, dict[str, Any]] = {
+ARMS: Mapping[str, dict[str, Any] | None] = {
+    "not trained": None,
     "dropout only": {"dropout": None},
     "random drop": {"random_deletion": EIGHTH},
     "ADD naive": {"attention_naive": EIGHTH},
@@ -48,16 +49,17 @@ SETTINGS: dict[str, Any] = {
     "reset_layers": 2,
     "freeze_layers": 4,
     "min_words": 6,
-    "max_words": 20,
-    "max_tokens": 32,
+    "max_words": 12,
+    "max_tokens": 20,
     "batch_size": 64,
     "max_steps": 300,
-    "learning_rate": 3e-4,
+    "learning_rate": 3e-5,
     "warmup": 0.1,
     "evaluate_every": 100,
     "checkpoint_every": 50,
 }
-PAIRS = (*((arm, "dropout only") for arm in ARMS if arm != "dropout only"), ("lowest gates", "ADD naive"))
+OTHERS = [arm for arm in ARMS if arm != "dropout only"]
+PAIRS = (*((arm, "dropout only") for arm in OTHERS), ("lowest gates", "ADD naive"))
 
 
 def is_current(entry: Mapping[str, Any]) -> bool:
@@ -75,7 +77,8 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
     if result.is_file() and is_current(known := json.loads(result.read_text())):
         return known
     sources = ["bundled", *(str(data / path) for path in TEXT)]
-    recipe = EncoderRecipe(data=sources, view=view, seed=seed, output=str(folder), **SETTINGS)
+    settings = {**SETTINGS, "view": view} if view else {**SETTINGS, "max_steps": 0}
+    recipe = EncoderRecipe(data=sources, seed=seed, output=str(folder), **settings)
     started, processor = time.time(), time.process_time()
     trained = EncoderRun(recipe, resume=True, quiet=True)
     if not trained.run():
@@ -84,7 +87,8 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
     training, history = time.process_time() - processor, trained.trainer.state.log_history
     encoder = SentenceEncoder.load(model)
     measured = evaluate_encoder(lambda texts: encoder.encode(texts).numpy(), tasks)
-    geometry = [entry for entry in history if "eval_alignment" in entry][-1]
+    # Of the last step; an encoder that is not trained has no log.
+    last = {key: value for entry in history for key, value in entry.items()}
     entry = {
         "arm": arm,
         "seed": seed,
@@ -92,9 +96,9 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
         "settings": SETTINGS,
         "sts": {name: value.together for name, value in measured.similarity.items()},
         "sts_mean_of_subsets": {name: value.mean for name, value in measured.similarity.items()},
-        "alignment": geometry["eval_alignment"],
-        "uniformity": geometry["eval_uniformity"],
-        "loss": next(entry["loss"] for entry in reversed(history) if "loss" in entry),
+        "alignment": last.get("eval_alignment"),
+        "uniformity": last.get("eval_uniformity"),
+        "loss": last.get("loss"),
         "processor_seconds": round(training),
         "seconds": round(time.time() - started),
         "versions": versions(),
@@ -136,7 +140,8 @@ def table(known: Sequence[Mapping[str, Any]]) -> str:
     for arm, by_seed in values.items():
         entries = [entry for entry in known if entry["arm"] == arm]
         cells = [f"{100 * np.mean([entry['sts'][name] for entry in entries]):.2f}" for name in names]
-        cells += [f"{np.mean([entry[key] for entry in entries]):.3f}" for key in ("alignment", "uniformity")]
+        for key in ("alignment", "uniformity"):
+            cells.append("" if ARMS[arm] is None else f"{np.mean([entry[key] for entry in entries]):.3f}")
         lines.append(f"| {arm} | {len(by_seed)} | {_shown(list(by_seed.values()))} | {' | '.join(cells)} |")
     lines += ["", "| paired difference of STS averages | seeds | mean [95% interval] | each seed |", "|---|---:|---:|---|"]
     for arm, other in PAIRS:
@@ -155,7 +160,7 @@ def _shown(values: Sequence[float], sign: str = "") -> str:
 def plot(known: Sequence[Mapping[str, Any]]) -> str:
     """Paired differences to dropout only, a bar for each seed, as SVG."""
     values = averages(known)
-    arms = [arm for arm in values if arm != "dropout only"]
+    arms = [arm for arm in OTHERS if arm in values]
     seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
     bars = {
         f"seed {seed}": [differences(values, arm, "dropout only").get(seed, float("nan")) for arm in arms] for seed in seeds

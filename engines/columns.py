@@ -112,5 +112,5 @@ def _columns(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> It
     for kind in outputs.kinds:
         if kind in ("anchor", "rationale"):
             options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
-            rows = embed_texts(model, texts, kind, batch_size=outputs.batch_size, **options).numpy() if texts else []
-            yield kind, arrow.array(list(rows), arrow.list_(arrow.float32()))
+            rows = list(embed_texts(model, texts, kind, batch_size=outputs.batch_size, **options).numpy()) if texts else []
+            yield kind, arrow.array(rows, arrow.list_(arrow.float32()))
