@@ -1,10 +1,10 @@
 """Selectors that part: train recipes/specialise.yaml with several seeds, then measure what docs/experiments.md says.
 
     python benchmarks/kinds.py --data FOLDER --seeds 0 1 2
-    python benchmarks/kinds.py --data FOLDER --meaning released    the kinds alone, over the released head's `meaning`
+    python benchmarks/kinds.py --data FOLDER --meaning trained     with a `meaning` of its own for each seed
 
-FOLDER holds ud-ewt/dev.conllu, whose gold tags measure and nothing else. A seed whose model is in runs/kinds/SEED/model is
-not trained again.
+FOLDER holds ud-ewt/dev.conllu, whose gold tags measure and nothing else. A seed whose model is in
+runs/kinds/MEANING-SEED/model is not trained again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hardkuma.common.models import load_released
 from hardkuma.evaluation.data import read_corpus, texts_of
 from hardkuma.evaluation.kinds import CONTENT_TAGS, Kinds, measure_kinds, stability_of_kinds, union_sufficiency
 from hardkuma.modeling_hardkuma import HardKumaModel
@@ -25,18 +24,15 @@ OUTPUT = Path("runs/kinds")
 SENTENCES = 100  # of which words are removed, the first of the benchmark's sample
 
 
-def trained(seed: int, dev: Path, released: bool, changes: dict[str, object]) -> Path:
-    """The folder of a trained model; `released` takes `meaning` from the released head instead of training it."""
+def trained(seed: int, dev: Path, meaning: str, changes: dict[str, object]) -> Path:
+    """The folder of a trained model, whose `meaning` is the released one, or trained along."""
     from hardkuma.training.trainer import Trainer
 
-    folder = OUTPUT / (f"released-{seed}" if released else str(seed))
+    folder = OUTPUT / f"{meaning}-{seed}"
     if not (folder / "model" / "run.json").is_file():
+        changes = {**changes, "meaning": "released" if meaning == "released" else None}
         trainer = Trainer(load_recipe("specialise", {"seed": seed, "output": str(folder), "dev": str(dev), **changes}))
-        if released:
-            head = load_released()[0].gate_head
-            trainer.base.gate_head.selectors[0].load_state_dict(head.selectors[0].state_dict())
-        else:
-            trainer.run()
+        trainer.run()
         trainer.complete()
     return folder
 
@@ -54,14 +50,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--meaning", choices=("trained", "released"), default="trained")
+    parser.add_argument("--meaning", choices=("released", "trained"), default="released")
     parser.add_argument("--kinds", type=int, default=10)
     options = parser.parse_args()
     path = options.data / "ud-ewt/dev.conllu"
     corpus, runs = read_corpus(path), []
     texts, words = texts_of(corpus.sample(SENTENCES))
     for seed in options.seeds:
-        folder = trained(seed, path, options.meaning == "released", {"kinds": options.kinds})
+        folder = trained(seed, path, options.meaning, {"kinds": options.kinds})
         model = HardKumaModel.from_pretrained(folder / "model").eval()
         kinds = measure_kinds(model, corpus.sentences)
         runs.append(kinds)

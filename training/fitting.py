@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from ..common.models import load_model
 from ..modeling_hardkuma import HardKumaModel
 from ..selectors_hardkuma import Selector
 
@@ -20,6 +21,33 @@ def fresh_selector(model: HardKumaModel, number: int, seed: int) -> Selector:
         if isinstance(layer, torch.nn.Linear):
             layer.reset_parameters()
     return selector
+
+
+# Settings that two selectors must share if one is to take the other's weights and mean the same by them.
+_SHARED = ("selector_inputs", "selector_layer", "selector_unit", "selector_hidden_size")
+_SHARED_BY_ALL = ("encoder_fingerprint", "shape_min", "shape_max", "shape_bound", "sampler", "gate_threshold")
+
+
+def take_meaning(model: HardKumaModel, name: str) -> None:
+    """Give the model's selector of meaning the weights of that of another checkpoint.
+
+    Args:
+        name: folder or Hub id of the checkpoint; "released" is the released gate head.
+
+    Raises:
+        ValueError: if they differ in what the weights belong to.
+    """
+    other = load_model(None if name == "released" else name, device=str(model.device))
+    mine, theirs = model.config.find_selector(), other.config.find_selector()
+    values = {key: (getattr(model.config, key), getattr(other.config, key)) for key in _SHARED_BY_ALL}
+    values |= {key: (model.config.of_selector(key, mine), other.config.of_selector(key, theirs)) for key in _SHARED}
+    for key, (wanted, given) in values.items():
+        if wanted != given:
+            raise ValueError(
+                f"meaning: {name!r} has {key} = {given!r}, and this recipe {wanted!r}; use the same, or `--meaning null`, "
+                "which trains it."
+            )
+    model.gate_head.selectors[mine].load_state_dict(other.gate_head.selectors[theirs].state_dict())
 
 
 @contextmanager

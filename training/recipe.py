@@ -122,6 +122,7 @@ class Recipe(TextRecipe):
     cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
     # How "meaning" is trained
     objective: str = setting("contrastive", "what trains the gates; see training/removal.py", choices=OBJECTIVES)
+    meaning: str | None = setting(None, "a checkpoint that has it on this encoder: it is taken, not trained; or `released`")
     removal_sentences: int = setting(8000, "sentences of which subsets are encoded, a random choice", at_least=1)
     removal_subsets: int = setting(2, "subsets of each of them, two and two of one size", at_least=2)
     removal_epochs: int = setting(10, "passes over all subsets", at_least=1)

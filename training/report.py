@@ -126,7 +126,10 @@ def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> 
     data, names = name_sources(recipe.data), model.config.names
     about = f"Trained without labels on {story.sentences:,} sentences of {data} by the recipe in `recipe.yaml` "
     about += f"(seed {recipe.seed}"
-    if story.removal is None:
+    if recipe.meaning is not None:
+        taken = names[model.config.find_selector()]
+        yield f"{about}).\n\nGates of `{taken}`: those of `{recipe.meaning}`, not trained here."
+    elif story.removal is None:
         yield (
             f"{about}, batches of {recipe.batch_size}, {recipe.batches}); the state of step {story.best_step} was best by "
             "the label-free criterion below."

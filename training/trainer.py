@@ -29,6 +29,7 @@ from ..evaluation.kinds import PARTS_OF_SPEECH, Kinds, draw_shares, measure_kind
 from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
 from .criterion import Quality, mean_quality, selection_quality
+from .fitting import take_meaning
 from .form import FormTraining, train_by_form
 from .interrupts import InterruptFlag
 from .recipe import Recipe
@@ -144,6 +145,9 @@ class Trainer:
     def _run_removal(self) -> bool:
         """The removal objective. What is measured stays on disk: a run that is started again does not measure it again."""
         quiet, meaning = not self.accelerator.is_main_process, self.base.config.find_selector()
+        if self.recipe.meaning is not None:
+            take_meaning(self.base, self.recipe.meaning)
+            return True
         with self.interrupt:
             self.removal = train_by_removal(
                 self.base,
