@@ -17,6 +17,7 @@ from ..selectors_hardkuma import GateHead
 from .store import StateStore
 
 SENTENCES = 1000  # the rate's standard error is then far below the tolerance of any use
+SENTENCES_OF_KINDS = 4000  # which may be as rare as one word in two hundred
 REACH = 10.0  # how far the numbers may move
 STEPS = 12  # halvings; the last moves the rate by less than one part in a thousand
 
@@ -26,7 +27,7 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, se
     """Set each selector's mean selection probability to its target rate; returns what was added.
 
     Args:
-        rows: numbers of the sentences to measure on; a random thousand of them is used.
+        rows: numbers of the sentences to measure on; a random thousand of them is used, for kinds four thousand.
 
     >>> import tempfile
     >>> from hardkuma.training.store import build_store
@@ -38,20 +39,20 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, se
     [0.3]
     """
     model.eval()
-    if len(rows) > SENTENCES:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, SENTENCES, replace=False))
+    shuffled = np.random.default_rng(seed).permutation(rows)
     head, targets = model.gate_head, torch.tensor(model.config.target_rates, dtype=torch.float64)
     before = _read(head)
     added = torch.zeros_like(before)
     # Kinds divide the gate of meaning, so they come when that has its rate.
     kinds = torch.zeros_like(before, dtype=torch.bool)
     kinds[model.config.kinds] = True
-    for turn in (~kinds, kinds):
+    for turn, count in ((~kinds, SENTENCES), (kinds, SENTENCES_OF_KINDS)):
+        sample = np.sort(shuffled[:count])
         low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
         for _ in range(STEPS if turn.any() else 0):
             middle = (low + high) / 2
             _write(head, before + torch.where(turn, middle, added))
-            too_many = (mean_rate(model, store, rows) > targets).to(before.device)
+            too_many = (mean_rate(model, store, sample) > targets).to(before.device)
             # More log-odds select more, a larger beta selects less.
             falls = too_many if not hasattr(head, "rate_shift") else ~too_many
             low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
