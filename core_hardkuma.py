@@ -123,18 +123,19 @@ class HardKumaCore(HardKumaPreTrainedModel):
         units = [self.config.of_selector("selector_unit", k) for k in selectors]
         if rate is None and "word" not in units:
             return (probs > self.config.decision_threshold).float()
-        rows, words = [], self._words(batch)
+        rows = []
         for unit, row in zip(units, probs.split(1, dim=1), strict=True):
             if rate is None:
                 passed = (row > self.config.decision_threshold).float()
-                if unit == "word":
-                    best = select_best_word(row, words, batch.continues)
-                    passed = torch.where(passed.sum(-1, keepdim=True) > 0, passed, best)
+                some = (passed > 0).any(-1, keepdim=True)
+                # A compiled graph always looks for the best word; else only where it is needed.
+                if unit == "word" and (tracing() or not bool(some.all())):
+                    passed = torch.where(some, passed, select_best_word(row, self._words(batch), batch.continues))
                 rows.append(passed)
             elif unit == "token":
                 rows.append(select_rate(row, batch.content[:, None], rate))
             else:
-                rows.append(select_words(row, words, batch.continues, rate))
+                rows.append(select_words(row, self._words(batch), batch.continues, rate))
         return torch.cat(rows, dim=1)
 
     def _words(self, batch: TokenBatch) -> Tensor:

@@ -139,17 +139,17 @@ class Kumaraswamy(Distribution):
         """
         return self.log_selection_probability(threshold).exp()
 
-    def shift_logit(self, log_odds: Tensor, threshold: float = 0.5) -> Kumaraswamy:
+    def shift_logit(self, log_odds: Tensor, threshold: float = 0.5, before: Tensor | None = None) -> Kumaraswamy:
         """The member of the family with the same alpha whose selection log-odds are larger by `log_odds`.
 
         P(gate > t) = (1 - u_t^alpha)^beta, so beta' = beta log p' / log p is exact, and every other quantity of the gate
-        (samples, P(0), P(1), mean) moves with it.
+        (samples, P(0), P(1), mean) moves with it. `before` is `selection_log_odds(threshold)`, for a caller who knows it.
 
         >>> gate = Kumaraswamy(torch.tensor(1.0), torch.tensor(1.0)).shift_logit(torch.tensor(2.0))
         >>> torch.logit(gate.selection_probability())
         tensor(2.)
         """
-        before = self.selection_log_odds(threshold)
+        before = self.selection_log_odds(threshold) if before is None else before
         # -log p = softplus(-logit p). The ratio is taken in log space: both may be far below the smallest float.
         log_ratio = _log_softplus(-before - log_odds) - _log_softplus(-before)
         # No shift means no change, to the bit.

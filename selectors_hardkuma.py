@@ -76,8 +76,12 @@ class Selector(nn.Module):
 
     def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
         """What the selector reads of each token, (batch, length, all sizes), fp32, from lists of (batch, length, size)."""
-        # Without scale and shift: W1 follows at once and can do both, and their gradient would cost a third of a step.
-        parts = [F.layer_norm(x.float(), (size,)) for x, size in zip(vectors, self.vector_sizes, strict=True)]
+        # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a
+        # step. That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
+        parts = []
+        for x, size in zip(vectors, self.vector_sizes, strict=True):
+            x = x.float()
+            parts.append(F.layer_norm(x, (size,), x.new_ones(size), x.new_zeros(size)))
         parts += [s.float() for s in scalars]
         if measures is not None:
             # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
@@ -234,21 +238,21 @@ class GateHead(nn.Module):
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config, threshold = self.config, self.config.gate_threshold
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        before = gate.selection_log_odds(threshold)
         shift = torch.zeros_like(alpha)  # all that moves the gates is summed up, and they move once
         if self.divides(needed):
-            shift = shift + self._divide_meaning(gate.selection_log_odds(threshold), needed)
+            shift = shift + self._divide_meaning(before, needed)
         if hasattr(self, "rate_shift"):
             shift = shift + self.rate_shift.float()[needed][:, None]
         if len(needed) > len(chosen):
-            alpha, beta, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, shift))
+            alpha, beta, before, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, before, shift))
             gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if any(config.of_selector("meaning_weight", k) for k in chosen):
-            probs = torch.sigmoid(gate.selection_log_odds(threshold) + shift)
-            shift = shift + self._weigh_words(probs, features, continues, content, chosen)
+            shift = shift + self._weigh_words(torch.sigmoid(before + shift), features, continues, content, chosen)
         if surface_ids is not None:
             weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
             shift = shift + (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
-        return gate.shift_logit(shift, threshold)
+        return gate.shift_logit(shift, threshold, before)
 
     def _divide_meaning(self, log_odds: Tensor, selectors: Sequence[int]) -> Tensor:
         """(batch, K, length) shifts of the log-odds that make of each kind's gate a share of the gate of meaning, so that

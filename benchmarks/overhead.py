@@ -4,12 +4,12 @@
 
 Compared, in eval, on the same batch of 32 sentences of about 30 tokens with MiniLM:
 
-- encoder: the encoder alone, with its own pooling, as SentenceTransformer runs it (no gates)
 - released: the gates of both released selectors, whose rationales, if asked for, are encoded anew (view `reencode`)
 - hidden: gates of a plain selector and all three embeddings (view `hidden`)
 - attention: the same, with attention features for the selector
 
-The ratio of each round is taken against the encoder's time in that round; the median over rounds is printed.
+Each is compared with its own encoder alone, pooled as SentenceTransformer does it: the same weights, one right after the
+other, in changing order, so that neither finds the other's weights in the caches. The median over rounds is printed.
 """
 
 from __future__ import annotations
@@ -52,29 +52,31 @@ def main() -> None:
     inputs = dict(plain.tokenizer(texts, padding=True, return_tensors="pt"))
     mask = inputs["attention_mask"]
 
-    def encoder_alone() -> object:
-        return normalize(pool(plain.encoder(**inputs).last_hidden_state, mask[:, None], ["mean"]))
+    models: dict[str, HardKumaModel] = {"released": released, "hidden": plain, "attention": attention}
+    options = {"released": {"return_embeddings": False}}
 
-    runs: dict[str, Callable[[], object]] = {
-        "encoder": encoder_alone,
-        "released": lambda: released(**inputs, return_embeddings=False),
-        "hidden": lambda: plain(**inputs),
-        "attention": lambda: attention(**inputs),
-    }
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    def encode(name: str) -> object:
+        return normalize(pool(models[name].encoder(**inputs).last_hidden_state, mask[:, None], ["mean"]))
+
+    def gate(name: str) -> object:
+        return models[name](**inputs, **options.get(name, {}))
+
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
     with torch.inference_mode():
-        for run in runs.values():
-            seconds(run, 2)  # warm up
-        for number in tqdm(range(arguments.rounds), desc="rounds"):
-            names = list(runs) if number % 2 else list(runs)[::-1]
-            for name in names:
-                times[name].append(seconds(runs[name], arguments.repeats))
+        for number in tqdm(range(arguments.rounds + 1), desc="rounds"):
+            for name in models:
+                runs = (encode, gate) if number % 2 else (gate, encode)
+                seconds(lambda run=runs[0], name=name: run(name), 1)  # its weights, into the caches
+                took = {run: seconds(lambda run=run, name=name: run(name), arguments.repeats) for run in runs}
+                times[name].append((took[encode], took[gate]))
     print(f"batch {arguments.batch} x {mask.shape[1]} tokens, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    for name, values in times.items():
-        ratios = [value / base for value, base in zip(values, times["encoder"], strict=True)]
+    for name, pairs in times.items():
+        measured = pairs[1:]  # the first round warms up
+        ratios = [gated / alone for alone, gated in measured]
         quartiles = statistics.quantiles(ratios, n=4)
+        alone, gated = (1000 * statistics.median(column) for column in zip(*measured, strict=True))
         print(
-            f"{name:10} {1000 * statistics.median(values):8.2f} ms   {statistics.median(ratios):.3f}x the encoder alone "
+            f"{name:10} {gated:8.2f} ms against {alone:8.2f} ms: {statistics.median(ratios):.3f}x the encoder alone "
             f"(quartiles {quartiles[0]:.3f} to {quartiles[2]:.3f})"
         )
 
