@@ -206,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", default="runs/informativeness", help="folder for results (default: %(default)s)")
     parser.add_argument("--methods", nargs="+", default=list(WEIGHTS), choices=list(METHODS), metavar="METHOD")
     parser.add_argument("--sample", type=int, default=100, help="sentences per corpus (default: %(default)s)")
+    parser.add_argument("--tags", nargs="+", metavar="TAG", help="parts of speech to show, and 'all' (default: all common)")
     parser.add_argument("--quiet", action="store_true")
     options = parser.parse_args(arguments)
     folders = {"before": options.before, "after": options.after}
@@ -227,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         by_tag=[corpus.name for corpus in tagged],
         progress=not options.quiet,
     )
+    rows = [row for row in rows if not options.tags or row.tag in options.tags]
     folder, table = Path(options.output), correlation_table(rows)
     values = [{**asdict(row), "pooled": as_json(row.pooled), "within": _or_none(row.within)} for row in rows]
     write_atomically(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
