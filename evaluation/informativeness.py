@@ -228,7 +228,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         by_tag=[corpus.name for corpus in tagged],
         progress=not options.quiet,
     )
-    rows = [row for row in rows if not options.tags or row.tag in options.tags]
+    if options.tags:
+        measured = {row.tag: row.tag for row in rows}
+        chosen = [find_named("tag", tag, measured) for tag in options.tags]
+        rows = [row for row in rows if row.tag in chosen]
     folder, table = Path(options.output), correlation_table(rows)
     values = [{**asdict(row), "pooled": as_json(row.pooled), "within": _or_none(row.within)} for row in rows]
     write_atomically(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))

@@ -154,5 +154,7 @@ def test_treebank_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     }
     with pytest.raises(ValueError, match="unknown corpus 'conll'; known: wikigold, ud-ewt"):
         module.main([*given, "--corpora", "conll"])
+    with pytest.raises(ValueError, match="unknown tag 'NOUNS'; known: all"):
+        module.main([*given, "--tags", "all", "NOUNS"])
     with pytest.raises(SystemExit):
         module.main([*given, "--model", "z"])
