@@ -23,6 +23,7 @@ def fresh_selector(model: HardKumaModel, number: int, seed: int) -> Selector:
     return selector
 
 
+RELEASED = "released"  # what the released gate head is called in recipes
 # Settings that two selectors must share if one is to take the other's weights and mean the same by them.
 _SHARED = ("selector_inputs", "selector_layer", "selector_unit", "selector_hidden_size")
 _SHARED_BY_ALL = ("encoder_fingerprint", "shape_min", "shape_max", "shape_bound", "sampler", "gate_threshold")
@@ -37,7 +38,7 @@ def take_meaning(model: HardKumaModel, name: str) -> None:
     Raises:
         ValueError: if they differ in what the weights belong to.
     """
-    other = load_model(None if name == "released" else name, device=str(model.device))
+    other = load_model(None if name == RELEASED else name, device=str(model.device))
     mine, theirs = model.config.find_selector(), other.config.find_selector()
     values = {key: (getattr(model.config, key), getattr(other.config, key)) for key in _SHARED_BY_ALL}
     values |= {key: (model.config.of_selector(key, mine), other.config.of_selector(key, theirs)) for key in _SHARED}

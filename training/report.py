@@ -18,6 +18,7 @@ from ..words_hardkuma import gate_records
 from .criterion import Quality
 from .form import FormTraining
 from .recipe import Recipe, TextRecipe
+from .fitting import RELEASED
 from .removal import Removal
 
 KINDS_PICTURE = "kinds.png"
@@ -128,7 +129,8 @@ def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> 
     about += f"(seed {recipe.seed}"
     if recipe.meaning is not None:
         taken = names[model.config.find_selector()]
-        yield f"{about}).\n\nGates of `{taken}`: those of `{recipe.meaning}`, not trained here."
+        source = "the head that comes with hardkuma" if recipe.meaning == RELEASED else f"`{recipe.meaning}`"
+        yield f"{about}).\n\nGates of `{taken}`: those of {source}, not trained here."
     elif story.removal is None:
         yield (
             f"{about}, batches of {recipe.batch_size}, {recipe.batches}); the state of step {story.best_step} was best by "
