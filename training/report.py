@@ -16,9 +16,9 @@ from ..evaluation.kinds import Kinds
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import gate_records
 from .criterion import Quality
+from .fitting import RELEASED
 from .form import FormTraining
 from .recipe import Recipe, TextRecipe
-from .fitting import RELEASED
 from .removal import Removal
 
 KINDS_PICTURE = "kinds.png"
