@@ -238,6 +238,8 @@ class GateHead(nn.Module):
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config, threshold = self.config, self.config.gate_threshold
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
+        if surface_ids is None and not hasattr(self, "rate_shift"):
+            return gate  # kinds and the weight of meaning need words, and have `rate_shift`: nothing moves it
         before = gate.selection_log_odds(threshold)
         shift = torch.zeros_like(alpha)  # all that moves the gates is summed up, and they move once
         if self.divides(needed):

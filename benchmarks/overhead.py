@@ -9,7 +9,7 @@ Compared, in eval, on the same batch of 32 sentences of about 30 tokens with Min
 - attention: the same, with attention features for the selector
 
 Each is compared with its own encoder alone, pooled as SentenceTransformer does it: the same weights, one right after the
-other, in changing order, so that neither finds the other's weights in the caches. The median over rounds is printed.
+other, in changing order, so that the caches hold what both need. The median over rounds is printed.
 """
 
 from __future__ import annotations

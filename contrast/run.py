@@ -230,7 +230,8 @@ def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
     return order[: steps * size]
 
 
-_SCORED: dict[tuple[Any, ...], list[Sentence]] = {}
+_SCORED: dict[tuple[Any, ...], list[Sentence]] = {}  # of the last runs of this process: arms go by the same scores
+_SCORED_LIMIT = 4
 
 
 def scored_sentences(
@@ -251,6 +252,8 @@ def scored_sentences(
             judge = SentenceEncoder.from_model(load_model(recipe.gates)) if measure == GATES else scorer
             judge.max_length = recipe.max_tokens
             sentences = score_sentences(judge, texts, sentences, [measure])
+        if len(_SCORED) == _SCORED_LIMIT:
+            del _SCORED[next(iter(_SCORED))]
         _SCORED[key] = sentences
     return _SCORED[key]
 

@@ -141,6 +141,14 @@ class Recipe(TextRecipe):
     log_every: int = setting(5, "steps between entries of the log", at_least=1)
     output: str = setting("runs/default", "folder for the result, its log and its checkpoints")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.meaning is not None and self.objective != "removal":
+            raise ValueError(
+                f"meaning: {self.meaning!r} is taken instead of being trained by removal, and objective is "
+                f"{self.objective!r}; use objective: removal, or leave meaning out."
+            )
+
     def check_model(self) -> None:
         """Raise ValueError where `model` has a name or a value that HardKumaConfig refuses.
 

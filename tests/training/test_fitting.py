@@ -8,7 +8,7 @@ import torch
 from hardkuma.common.models import load_released
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.fitting import take_meaning
-from hardkuma.training.recipe import load_recipe
+from hardkuma.training.recipe import Recipe, load_recipe
 
 
 def model_of_specialise(**changes: object) -> HardKumaModel:
@@ -30,3 +30,8 @@ def test_the_meaning_of_a_checkpoint_is_taken_as_it_is() -> None:
 def test_a_meaning_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="selector_hidden_size = 64, and this recipe 32; use the same, or `--mean"):
         take_meaning(model_of_specialise(**{"model.selector_hidden_size": 32}), "released")
+
+
+def test_a_meaning_that_nobody_would_take_is_refused() -> None:
+    with pytest.raises(ValueError, match="objective is 'contrastive'; use objective: removal, or leave meaning out"):
+        Recipe(objective="contrastive", meaning="released")
