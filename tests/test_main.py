@@ -243,7 +243,8 @@ def test_a_field_of_plain_text_is_refused_before_anything_is_loaded(
     monkeypatch.setattr("hardkuma.common.models.load_model", lambda *_: pytest.fail("a model was loaded"))
     Path("some.txt").write_text("marie\n")
     assert main([*words, "some.txt", "--field", "body"]) == 1
-    assert "some.txt: column='body' has no meaning for format 'text'; leave it out" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "some.txt: the format 'text' has no columns, so --field (column= in Python) names none; leave it out" in said
 
 
 def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
