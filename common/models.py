@@ -77,6 +77,8 @@ def _check_name(name: str) -> None:
         if not (Path(name) / CONFIG).is_file():
             raise FileNotFoundError(f"--model {name}: this folder has no {CONFIG}; give the folder of a checkpoint.")
         return
+    if Path(name).is_file():
+        raise NotADirectoryError(f"--model {name}: this is a file; give the folder of a checkpoint.")
     if not name or name[0] in "./~\\" or Path(name).is_absolute():
         raise FileNotFoundError(f"--model {name!r}: no such folder; give the folder of a checkpoint or a Hub id.")
     try:

@@ -107,6 +107,7 @@ def test_help_lists_every_command_without_loading_anything() -> None:
         (["gates", "--output", "no/such/x.txt", "x"], "no/such is not a folder"),
         (["gates", "--model", "nobody/nothing", "x"], "'nobody/nothing': no such folder, and not to be had from the Hub"),
         (["gates", "--model", ".", "x"], "--model .: this folder has no config.json"),
+        (["gates", "--model", __file__, "x"], "test_main.py: this is a file; give the folder of a checkpoint"),
         (["gates", "--file", "-", "--input-format", "parquet"], "cannot be read from standard input"),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
     ],
@@ -126,6 +127,8 @@ def test_faulty_input_is_one_sentence_and_exit_one(
     [
         ([], "required: COMMAND"),
         (["gates", "--bogus"], "--bogus"),
+        (["gates", "--selektor=x", "one"], "--selektor=x; did you mean --selector?"),
+        (["demo", "--prot", "80"], "--prot 80; did you mean --port?"),
         (["pair", "a"], "required: B"),
         (["export", "pdf", "x"], "'pdf'"),
         (["nothing"], "'nothing'"),
