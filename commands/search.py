@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments.model)
     if index is None:
         passages = read_passages(arguments.build, arguments.input_format, arguments.field)
-        bar = tqdm(passages, unit=" passages", disable=arguments.quiet, leave=False)
+        bar = tqdm(passages, unit=" passages", disable=arguments.quiet or None, leave=False)
         index = SearchIndex.build(model, bar, arguments.batch_size)
         index.save(arguments.index)
         print(f"{arguments.index}: {len(index.passages):,} passages indexed.", file=sys.stderr)

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             read["blank" if not text.strip() else "text"] += 1
             yield encodable(text)
 
-    bar = tqdm(texts(), unit=" rows", disable=arguments.quiet, leave=False)
+    bar = tqdm(texts(), unit=" rows", disable=arguments.quiet or None, leave=False)
     options = {"selector": arguments.selector, "rate": arguments.rate, "batch_size": arguments.batch_size}
     terms = find_terms(model, bar, arguments.number, **options)
     if arguments.format == "jsonl":
