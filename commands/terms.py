@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..rendering.terminal import safe_text
@@ -70,7 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     rows = [read_rows(name, arguments.input_format, arguments.field) for name in arguments.files]
     model = load_model(arguments.model)
-    bar = tqdm((encodable(text) for file in rows for text in file), unit=" rows", disable=arguments.quiet, leave=False)
+    read = Counter[str]()
+
+    def texts() -> Iterator[str]:
+        for text in (text for file in rows for text in file):
+            read["blank" if not text.strip() else "text"] += 1
+            yield encodable(text)
+
+    bar = tqdm(texts(), unit=" rows", disable=arguments.quiet or None, leave=False)
     options = {"selector": arguments.selector, "rate": arguments.rate, "batch_size": arguments.batch_size}
     terms = find_terms(model, bar, arguments.number, **options)
     if arguments.format == "jsonl":
@@ -83,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         for term in terms:
             example = " ".join(term.example.split())
             print(clean(f"{' '.join(term.text.split()):{width}}  {term.count:6} {term.spread:6}  {example}"))
-    else:
-        print("hardkuma terms: no word was selected. Try --rate 0.2.", file=sys.stderr)
+    if not terms:
+        reason = "no word was selected. Try --rate 0.2." if read["text"] else "the input is empty: there is no text in it."
+        print(f"hardkuma terms: {reason}", file=sys.stderr)
     return 0

@@ -138,7 +138,7 @@ class Answers:
 
     def document(self, query: Query) -> Parts:
         """A long text with its terms."""
-        scored, terms = self.demo.document(query.text, query.percent, self._one(query))
+        scored, terms = self.demo.document(query.text, query.percent, query.selector)
         return {"document": show_document(scored, terms, query.percent)}
 
     def methods(self, query: Query) -> Parts:
@@ -153,7 +153,7 @@ class Answers:
         return as_file({name: self.demo.score(query.text, name)}, query.percent, kind)
 
     def _one(self, query: Query) -> str | None:
-        """The selector where one is needed: that of the start where all are chosen."""
+        """The selector where one is needed: that of the start where all are chosen, which the page does not offer there."""
         return None if query.selector == ALL else query.selector
 
 
@@ -173,7 +173,7 @@ def render_index(demo: Demo) -> str:
         "shown": shown,
         "numbers": numbers,
         "text": escape(TEXTS[0]),
-        "compared": escape(TEXTS[1]),
+        "compared": escape(TEXTS[2]),
         "first": escape(PAIRS[0][0]),
         "second": escape(PAIRS[0][1]),
         "texts": "".join(_example(text, text=text) for text in TEXTS),

@@ -13,7 +13,7 @@ from ..attribution import METHODS, SentenceEncoder
 from ..corpora.sentences import split_sentences
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
-from ..records_hardkuma import Record
+from ..records_hardkuma import ALL, Record
 from ..search.index import Match, Passage, SearchIndex
 from ..search.passages import cut_passage
 from ..search.terms import Term, rank_terms
@@ -141,14 +141,21 @@ class Demo:
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
-    ) -> tuple[ScoredText, list[Term]]:
-        """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
-        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), self._name(selector)
+    ) -> tuple[dict[str, ScoredText], list[tuple[str, Term]]]:
+        """A long text with its words' probabilities, and its best terms; both sentence by sentence, and both with the name
+        of the selector, which may be "all"."""
+        checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`")
+        names = list(self.names) if selector == ALL else [self._name(selector)]
         with self.lock:
             lines, of_selectors = self._read(checked)
-        sentences = of_selectors[name]
-        terms = rank_terms(zip(lines, sentences, strict=True), TERMS, rate=as_fraction(percent))
-        return _join_sentences(checked, sentences), terms
+        best: dict[str, tuple[str, Term]] = {}
+        for name in names:
+            for term in rank_terms(zip(lines, of_selectors[name], strict=True), TERMS, rate=as_fraction(percent)):
+                key = term.text.casefold()
+                if key not in best or term.score > best[key][1].score:
+                    best[key] = name, term
+        terms = sorted(best.values(), key=lambda found: -found[1].score)[:TERMS]
+        return {name: _join_sentences(checked, of_selectors[name]) for name in names}, terms
 
     def _name(self, selector: str | None) -> str:
         """The selector that is named, or the one that the page starts with; an unknown one is an error."""

@@ -157,6 +157,10 @@ class SearchIndex:
     def load(cls, folder: str | Path) -> SearchIndex:
         """Read a folder that `save` has written; ValueError where it is damaged or no index at all."""
         root = Path(folder)
+        if root.is_file():
+            raise NotADirectoryError(
+                f"{root} is a file, not an index; make one of it: hardkuma search INDEX --build {root}"
+            )
         if not (root / RECORD).is_file():
             raise FileNotFoundError(f"{root} is no index (no {RECORD}); make one with: hardkuma search {root} --build FILE")
         fix = "make it again with: hardkuma search INDEX --build FILE"

@@ -152,3 +152,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "index" / "vectors.npy").write_bytes(b"")
     assert main(["search", folder, QUESTION]) == 1
     assert "vectors.npy is not what was written" in capsys.readouterr().err
+
+
+def test_questions_and_options_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
+    folder, file = str(tmp_path / "index"), str(tmp_path / "notes.txt")
+    assert main(["search", folder, "--number", "1", QUESTION, "--quiet", "--no-words", "--build", file]) == 0
+    asked = capsys.readouterr().out
+    assert asked.count("notes.txt, row") == 1
+    assert main(["search", folder, "--no-words", "--number", "1", QUESTION]) == 0
+    assert capsys.readouterr().out == asked
+    assert main(["search", folder, "--build", file, QUESTION]) == 1
+    assert f"{QUESTION}: no such file" in (said := capsys.readouterr().err) and "a question goes before --build" in said
+    assert main(["search", file, QUESTION]) == 1
+    assert f"is a file, not an index; make one of it: hardkuma search INDEX --build {file}" in capsys.readouterr().err

@@ -80,3 +80,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "empty.txt").write_text("!\n")
     assert main(["terms", str(tmp_path / "empty.txt"), "--quiet"]) == 0
     assert "no word was selected" in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text("\n \n")
+    assert main(["terms", str(tmp_path / "empty.txt"), "--quiet", "--format", "jsonl"]) == 0
+    shown = capsys.readouterr()
+    assert "the input is empty" in shown.err and "--rate" not in shown.err and not shown.out
