@@ -4,9 +4,9 @@
     python benchmarks/training_memory.py --sizes 2000 20000 --removal-sentences 1000          a quick look
 
 Sentences are recombined from those of --data (files as recipes name them; by default the bundled corpus): the first words
-of one and the last words of another of the same length, so that lengths are real; the same text every time. The encoder
-is a random one of few layers, so that a run takes minutes, with the tokenizer and the width of MiniLM, so that all that is
-stored has its real size; `--encoder NAME` takes another, such as sentence-transformers/all-MiniLM-L6-v2 itself.
+of one and the last words of another of the same length, so that lengths are real; the same text every time. The encoder is
+a random one, by default without layers, so that a run takes minutes, with the tokenizer and the width of MiniLM, so that
+what is stored has its real size; `--encoder NAME` takes another, such as sentence-transformers/all-MiniLM-L6-v2 itself.
 
 Each run is a process of its own, from reading the file to the end of its first step (contrastive, batches of neighbours) or
 of its first pass over all subsets (removal). Printed are the peaks of its memory: what only the process has (anonymous),
@@ -103,7 +103,7 @@ class MemoryWatch(threading.Thread):
 def make_recipe(objective: str, encoder: str, text: Path, output: Path, removal_sentences: int) -> Recipe:
     common = {"encoder": encoder, "data": [str(text)], "split_sentences": False, "output": str(output)}
     if objective == "contrastive":
-        return load_recipe("contrastive", {**common, "max_steps": 1, "epochs": 1})
+        return load_recipe("contrastive", {**common, "max_steps": 1, "epochs": 1, "model.selector_layer": -1})
     meaning = {
         "selector_names": ["meaning"],
         "selector_inputs": ["state", "removal"],
@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES), help="default: both")
     parser.add_argument("--data", nargs="+", default=["bundled"], metavar="FILE", help="default: the bundled corpus")
     parser.add_argument("--encoder", help="folder or Hub id (default: a random one of --layers layers)")
-    parser.add_argument("--layers", type=int, default=1, help="of the random encoder (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=0, help="of the random encoder (default: %(default)s)")
     parser.add_argument("--removal-sentences", type=int, default=16_000, help="default: %(default)s")
     parser.add_argument("--scratch", help="folder for text and stores, 20 GB for a million (default: the system's)")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
