@@ -185,8 +185,8 @@ def _claim(output: str, settings: dict[str, Any], resume: bool) -> None:
         if known != settings:
             changed = next(name for name in {**settings, **known} if settings.get(name) != known.get(name))
             raise ValueError(
-                f"{output}/{SETTINGS} has {changed} = {known.get(changed)!r}, not {settings.get(changed)!r}: go on with the "
-                "same settings, or write to another folder."
+                f"{output}/{SETTINGS} has {changed} = {known.get(changed)!r}, not {settings.get(changed)!r}: go on with "
+                "the same settings, or write to another folder."
             )
         return
     with system.open_output_stream(path + PARTIAL) as stream:

@@ -1,8 +1,8 @@
 """One shard: a Parquet file in, the same rows with their gates out, whole or not at all.
 
 A worker may be killed at any moment and the shard given to another. The file appears under its name when its last row is
-written, so what has a name is complete, and nothing is there twice. Until then it has a name that no other worker takes: one
-that is believed dead may still be writing.
+written, so what has a name is complete, and nothing is there twice. Until then it has a name that no other worker takes:
+one that is believed dead may still be writing.
 """
 
 from __future__ import annotations
