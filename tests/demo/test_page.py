@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import re
 import urllib.error
@@ -14,7 +16,10 @@ import pytest
 
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
+from starlette.requests import Request
+
 from hardkuma import HardKumaModel
+from hardkuma.demo import page
 from hardkuma.demo.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from hardkuma.demo.html import merge_selectors, show_record, show_selectors
 from hardkuma.demo.limits import (
@@ -28,6 +33,7 @@ from hardkuma.demo.limits import (
 from hardkuma.demo.page import Answers, build_app, render_index, start
 from hardkuma.demo.query import Query
 from hardkuma.demo.scores import Demo
+from hardkuma.handler import Turns
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.rendering.style import HUES
 from hardkuma.search import SearchIndex, find_terms
@@ -534,13 +540,44 @@ def test_bad_requests_are_answered(served: tuple[str, Passes]) -> None:
         (b'{"text": 3}', "text must be a text, got a int"),
         (b'{"text": "a", "percent": "x"}', "percent must be a number, got a str"),
         (b'{"text": "a", "selector": "nouns"}', "nouns"),
-        (b'"' + b"x" * MAX_BODY + b'"', f"at most {MAX_BODY:,}"),
     ):
         assert message in json.loads(fetch(f"{served[0]}show/text", body)[1])["text"], body[:40]
     answer = json.loads(fetch(f"{served[0]}show/text", b'{"text": "half \\ud83d of one", "percent": NaN}')[1])
     assert "half \ufffd of one" not in answer["text"] and "<mark" in answer["text"] and "\ufffd" in answer["text"]
     with pytest.raises(urllib.error.HTTPError, match="404"):
         fetch(f"{served[0]}show/nothing", b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="413") as error:
+        fetch(f"{served[0]}show/text", b'"' + b"x" * MAX_BODY + b'"')
+    assert f"at most {MAX_BODY:,} fit here" in json.load(error.value)["text"]
+
+
+def test_who_is_slow_breaks_off_or_comes_when_too_many_wait_is_told_so(
+    make_model: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers(Demo(make_model()))
+    answers.demo.turns = Turns(waiting=0, seconds=1)
+    monkeypatch.setattr(page, "BODY_SECONDS", 0.05)
+
+    def asked(*messages: dict) -> tuple[int, dict]:
+        async def receive() -> dict:
+            return messages[next(number)] if len(messages) > 1 or messages[0] else await asyncio.sleep(5)
+
+        number = itertools.count()
+        request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+        reply = asyncio.run(page.answer(answers.tabs["text"], request, lambda message: {"text": message}))
+        return reply.status_code, json.loads(reply.body)
+
+    body = {"type": "http.request", "body": b'{"text": "marie curie moved to paris"}'}
+    assert asked(body)[0] == 200
+    with answers.demo.turns.take():
+        assert asked(body) == (503, {"text": "Busy: 0 others are waiting already. Try again in a moment."})
+        assert asked({**body, "body": b"{}"})[0] == 200, "what needs no turn is answered"
+    assert asked(body)[0] == 200
+    assert asked({**body, "more_body": True}, {"type": "http.disconnect"}) == (
+        400,
+        {"text": "The question was broken off."},
+    )
+    assert asked({}) == (408, {"text": "The question did not arrive within 0.05 seconds."})
 
 
 def test_a_query_takes_what_it_knows() -> None:
