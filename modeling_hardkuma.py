@@ -319,22 +319,15 @@ class HardKumaModel(HardKumaCore):
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
         tokens = bool(self.config.output_hidden_states)
-        if embedding == "anchor":
-            out = self(
-                input_ids,
-                attention_mask,
-                token_type_ids,
-                rate=rate,
-                return_embeddings=False,
-                output_hidden_states=False,
-                return_dict=True,
-            )
-            return _sentence_features(out.anchor_embedding, out.last_hidden_state if tokens else None)
-        # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
+        # As in `forward`, without what nobody asked for: gates, the other embeddings, the layers that only they need.
         batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
-        chosen = [self.config.find_selector(selector)]
-        encoding = self._encode(batch, None, chosen, whole=tokens or self.config.view == "hidden")
+        chosen = [] if embedding == "anchor" else [self.config.find_selector(selector)]
+        whole = tokens or embedding == "anchor" or self.config.view == "hidden"
+        encoding = self._encode(batch, None, chosen, whole=whole)
         with torch.autocast(device_type=encoding.states.device.type, enabled=False):
+            if embedding == "anchor":
+                anchor = self._anchor(self._pool_all(batch, encoding.states))
+                return _sentence_features(anchor, batch.restore(encoding.states) if tokens else None)
             gate, probs = self._probabilities(batch, encoding.features, chosen)
             self._check_finite(probs.flatten(1))
             gates = self._gates(gate, probs, None, batch, chosen, rate) * batch.content[:, None]

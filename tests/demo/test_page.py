@@ -164,6 +164,19 @@ def test_the_slider_reselects_without_encoding(
 
 
 @needs_chromium
+def test_the_table_of_numbers_has_room_and_thin_lines(open_page: Callable) -> None:
+    page = open_page()
+    page.get_by_text("Every word's probability").click()
+    cell = page.locator("#numbers td").first
+    cell.wait_for()
+    style = "(cell, name) => getComputedStyle(cell)[name]"
+    sides = {side: cell.evaluate(style, f"border{side}Width") for side in ("Top", "Right", "Bottom", "Left")}
+    assert sides == {"Top": "0px", "Right": "0px", "Bottom": "1px", "Left": "0px"}
+    assert cell.evaluate(style, "borderBottomColor") not in ("rgb(0, 0, 0)", cell.evaluate(style, "color"))
+    assert float(cell.evaluate(style, "paddingRight").removesuffix("px")) >= 8
+
+
+@needs_chromium
 def test_an_example_is_shown_when_clicked(open_page: Callable) -> None:
     page = open_page()
     page.get_by_role("button", name=re.compile(r"^Please restart")).first.click()
