@@ -72,8 +72,11 @@ def ray_gates(
     each, room = _gpus(gpus), _capacity(gpus)
     fewest, most = _range(workers or (1, room if each else max(1, room - 1)))
     if not each and fewest >= room > 1:
-        raise ValueError(f"{fewest} workers take all {room} CPUs of the cluster, and none is left to feed them: use fewer.")
-    resources = {"num_gpus": each} if each else {"num_cpus": 1 if room > 1 else 0}
+        raise ValueError(
+            f"{fewest} workers take all {room} CPUs of the cluster, and none is left to feed them: use fewer, or a range "
+            f"such as (1, {most}) on a cluster that grows."
+        )
+    resources = {"num_gpus": each} if each else {"num_cpus": 0 if _cluster().get("CPU") == 1 else 1}
     return dataset.map_batches(
         GateWorker,
         fn_constructor_args=(model, outputs or Outputs()),

@@ -33,6 +33,7 @@ NEEDS = {
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
     "hardkuma.engines.columns": "pyarrow",
+    "hardkuma.engines.frames": "pandas",
     "hardkuma.engines.shards": "pyarrow",
     "hardkuma.common.arrow": "pyarrow",
     "hardkuma.evaluation.plots": "matplotlib",

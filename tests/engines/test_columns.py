@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_columns_are_the_records_row_for_row(released: HardKumaModel, table: pa.
         assert [word["probability"] for word in row["words"]] == pytest.approx(
             [word["probability"] for word in record["words"]], abs=1e-5
         )
+
+
+def test_a_dataset_of_datasets(released: HardKumaModel, table: pa.Table) -> None:
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset(table).with_format("arrow")
+    mapped = dataset.map(partial(add_gates, released, outputs=Outputs(kinds=["terms"])), batched=True, batch_size=4)
+    expected = add_gates(released, table, Outputs(kinds=["terms"]))
+    assert mapped.with_format(None)[:] == expected.to_pydict()
 
 
 def test_embeddings_are_those_of_the_model(released: HardKumaModel, table: pa.Table) -> None:

@@ -149,6 +149,7 @@ def test_every_row_once_whatever_happens(
 def test_workers_leave_room_for_what_feeds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for resources, expected in (
         ({"CPU": 1.0}, (1, 1, {"num_cpus": 0})),  # what is fed by a task would else wait for this worker for ever
+        ({}, (1, 1, {"num_cpus": 1})),  # a head that does no work, and machines that come when they are asked for
         ({"CPU": 2.0}, (1, 1, {"num_cpus": 1})),
         ({"CPU": 16.0}, (1, 15, {"num_cpus": 1})),
         ({"CPU": 16.0, "GPU": 4.0}, (1, 4, {"num_gpus": 1.0})),
