@@ -71,6 +71,8 @@ def check(arguments: argparse.Namespace) -> None:
     check_count("--batch-size", arguments.batch_size)
     if arguments.question is None and not arguments.build:
         raise ValueError("give a question, or --build FILE to make the index.")
+    if arguments.question is not None and not arguments.question.strip():
+        raise ValueError("the question is empty.")
     for option in ("field", "input_format"):
         if getattr(arguments, option) is not None and not arguments.build:
             raise ValueError(f"--{option.replace('_', '-')} belongs to --build, which is not given.")

@@ -31,6 +31,9 @@ stands in the file, `rows` in how many of its rows (lines, records). Terms are s
 """
 
 
+TERM_WIDTH, EXAMPLE_WIDTH = 40, 200  # characters that people see; --format jsonl has all
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma terms`."""
     parser.add_argument(
@@ -87,12 +90,18 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(asdict(term), ensure_ascii=False))
     elif terms:
         clean = safe_text if sys.stdout.isatty() else str
-        width = max(len(term.text) for term in terms)
+        lines = [(_cut(term.text, TERM_WIDTH), term, _cut(term.example, EXAMPLE_WIDTH)) for term in terms]
+        width = max(len(text) for text, _, _ in lines)
         print(f"{'term':{width}}  {'count':>6} {'rows':>6}  example")
-        for term in terms:
-            example = " ".join(term.example.split())
-            print(clean(f"{' '.join(term.text.split()):{width}}  {term.count:6} {term.spread:6}  {example}"))
+        for text, term, example in lines:
+            print(clean(f"{text:{width}}  {term.count:6} {term.spread:6}  {example}"))
     if not terms:
-        reason = "no word was selected. Try --rate 0.2." if read["text"] else "the input is empty: there is no text in it."
+        reason = "no term was found. Try --rate 0.2." if read["text"] else "the input is empty: there is no text in it."
         print(f"hardkuma terms: {reason}", file=sys.stderr)
     return 0
+
+
+def _cut(text: str, width: int) -> str:
+    """One line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"

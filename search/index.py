@@ -23,7 +23,7 @@ import numpy as np
 from ..anchors_hardkuma import AnchorModel, embed_anchors
 from ..common.packages import available, require
 from ..folder_hardkuma import staged
-from ..pairs_hardkuma import explain_pair
+from ..pairs_hardkuma import explain_pairs
 from ..words_hardkuma import check_count
 
 FORMAT = "hardkuma-index-1"
@@ -125,12 +125,11 @@ class SearchIndex:
             cosines = self.vectors @ vector[0]
             rows = np.argsort(-cosines, kind="stable")[:number]
             similarities = cosines[rows]
-        matches = []
-        for row, similarity in zip(rows.tolist(), similarities.tolist(), strict=True):
-            passage = self.passages[row]
-            pair = explain_pair(model, question, passage.text, **options) if explain else None
-            matches.append(Match(passage, similarity, pair))
-        return matches
+        passages = [self.passages[row] for row in rows.tolist()]
+        pairs: Sequence[dict[str, Any] | None] = [None] * number
+        if explain:
+            pairs = explain_pairs(model, [(question, passage.text) for passage in passages], **options)
+        return [Match(*match) for match in zip(passages, similarities.tolist(), pairs, strict=True)]
 
     def save(self, folder: str | Path) -> None:
         """Write the folder, whole; an index that is there already is replaced, anything else is not."""

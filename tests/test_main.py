@@ -145,6 +145,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--keep", "rates", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
         (["gates", "--resume", "--file", "-", "--output", "x.txt"], "--resume needs --file and --output"),
         (["benchmark"], "required: --data"),
+        (["search", "notes", " "], "the question is empty."),
         (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
         (["gates", "--format", "jsonl", "--numbers", "x"], "--numbers belongs to the format text"),
         (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),

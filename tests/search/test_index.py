@@ -37,7 +37,10 @@ def test_nearest_first_with_the_words_that_carry(minilm: HardKumaModel, folder: 
     assert [match.passage for match in matches] == [Passage(TEXTS[i], "notes.txt", i + 1) for i in order]
     assert [match.similarity for match in matches] == pytest.approx([cosines[i] for i in order], abs=1e-5)
     assert {order[0], order[1]} == {0, 3} and all("cellar" in match.words for match in matches[:2])
-    assert matches[0].pair == explain_pair(minilm, QUESTION, matches[0].passage.text)
+    expected = explain_pair(minilm, QUESTION, matches[0].passage.text)
+    words = [(word["word"], word["carries"], pytest.approx(word["fall"], abs=1e-5)) for word in expected["b"]["words"]]
+    assert matches[0].pair is not None and matches[0].pair["explained"] == expected["explained"]
+    assert [(word["word"], word["carries"], word["fall"]) for word in matches[0].pair["b"]["words"]] == words
     assert matches[2].pair is not None and not matches[2].pair["explained"] and matches[2].words == []
     plain = SearchIndex.load(folder).search(minilm, QUESTION, number=9, explain=False)
     assert len(plain) == 4 and plain[0].pair is None and plain[0].words == []
