@@ -93,9 +93,11 @@ class SearchIndex:
             batch_size: texts per forward pass.
         """
         check_count("batch_size", batch_size)
+        if isinstance(passages, str):
+            raise ValueError("passages must be a list of texts, got one string; wrap it: [text].")
         kept: list[Passage] = []
         parts: list[np.ndarray] = []
-        for chunk in _chunks(Passage(item) if isinstance(item, str) else item for item in passages):
+        for chunk in _chunks(_as_passage(item) for item in passages):
             kept += chunk
             parts.append(embed_anchors(model, [passage.text for passage in chunk], batch_size).numpy())
         if not kept:
@@ -116,6 +118,8 @@ class SearchIndex:
             options: of `explain_pair`.
         """
         check_count("number", number)
+        if not isinstance(question, str):
+            raise ValueError(f"question must be a text (str), got a {type(question).__name__}: {question!r:.60}.")
         self._check_encoder(model)
         vector = embed_anchors(model, [question]).numpy()
         number = min(number, len(self.passages))
@@ -204,6 +208,14 @@ def check_target(folder: str | Path) -> Path:
     if target.exists() and not (target / RECORD).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} is not an index (no {RECORD} in it); give another folder.")
     return target
+
+
+def _as_passage(item: Passage | str) -> Passage:
+    if isinstance(item, Passage):
+        return item
+    if not isinstance(item, str):
+        raise ValueError(f"passages must be texts or Passage, got a {type(item).__name__}: {item!r:.60}.")
+    return Passage(item)
 
 
 def _chunks(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

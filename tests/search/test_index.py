@@ -46,6 +46,15 @@ def test_nearest_first_with_the_words_that_carry(minilm: HardKumaModel, folder: 
     assert len(plain) == 4 and plain[0].pair is None and plain[0].words == []
 
 
+def test_what_is_no_text_is_named(minilm: HardKumaModel, folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"got one string; wrap it: \[text\]"):
+        SearchIndex.build(minilm, "Rain fell.")
+    with pytest.raises(ValueError, match="must be texts or Passage, got a int: 3"):
+        SearchIndex.build(minilm, ["Rain fell.", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"question must be a text \(str\), got a NoneType"):
+        SearchIndex.load(folder).search(minilm, None)  # type: ignore[arg-type]
+
+
 def test_an_index_is_refused_where_it_is_damaged_or_foreign(
     minilm: HardKumaModel, make_model: Callable, folder: Path, tmp_path: Path
 ) -> None:

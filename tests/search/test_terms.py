@@ -83,6 +83,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "long.txt").write_text("x" * 3000 + "\n")
     assert main(["terms", str(tmp_path / "long.txt"), "--quiet"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) < 300
+    with pytest.raises(ValueError, match=r"got one string; wrap it: \[text\]"):
+        find_terms(None, "a text")  # type: ignore[arg-type] # no model is asked
     (tmp_path / "empty.txt").write_text("\n \n")
     assert main(["terms", str(tmp_path / "empty.txt"), "--quiet", "--format", "jsonl"]) == 0
     shown = capsys.readouterr()
