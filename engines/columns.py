@@ -120,6 +120,6 @@ def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dic
     for kind in outputs.kinds:
         if kind in ("anchor", "rationale"):
             options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
-            rows = embed_texts(model, texts, kind, batch_size=outputs.batch_size, **options).numpy() if texts else []
-            values[kind] = list(rows)
+            size = outputs.batch_size
+            values[kind] = list(embed_texts(model, texts, kind, batch_size=size, **options).numpy()) if texts else []
     return values
