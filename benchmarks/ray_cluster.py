@@ -99,7 +99,7 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        own = {"temp_dir": folder, "include_dashboard": False, "dashboard_agent_listen_port": 0}
+        own = {"temp_dir": folder, "include_dashboard": False, "dashboard_agent_listen_port": 0, "no_monitor": True}
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **own})
         for _ in range(NODES - 1):
             nodes.add_node(num_cpus=1)
