@@ -67,8 +67,11 @@ class TwoNodes:
 def two_nodes(start: float = 150) -> Iterator[TwoNodes]:
     """The cluster, started and stopped."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    before = {name: os.environ.get(name) for name in SETTINGS}
-    os.environ.update(SETTINGS)
+    # Cluster writes its address into the folder that Ray has by default, which is there only where Ray has run before.
+    settings = SETTINGS | {"RAY_TMPDIR": str(folder)}
+    (folder / "ray").mkdir()
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     try:
         with time_limit(start):
             cluster = TwoNodes(folder)
