@@ -179,7 +179,7 @@ def test_many_at_once_are_answered_one_by_one(ask: Ask, handler: Any, monkeypatc
 
 def test_turns_are_taken_one_by_one_by_few_and_not_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load_handler(folder, monkeypatch)
-    turns, order = module.Turns(waiting=2, seconds=0.3), []
+    turns, order = module.Turns(waiting=2, seconds=2), []
 
     def take(name: str) -> str:
         try:
@@ -196,7 +196,7 @@ def test_turns_are_taken_one_by_one_by_few_and_not_for_ever(folder: Path, monkey
             time.sleep(0.01)
         assert take("c") == "Busy: 2 others are waiting already. Try again in a moment." and order == []
         late = {future.result() for future in waiting}
-    assert late == {"Busy: no turn came within 0.3 seconds. Try again in a moment."}
+    assert late == {"Busy: the turn did not come within 2 seconds. Try again in a moment."}
     assert take("d") == "had it" and order == ["d"] and turns._present == 0, "nothing is left behind"
     with pytest.raises(KeyError), turns.take():
         raise KeyError("what fails in a turn gives it back")
