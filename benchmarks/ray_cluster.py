@@ -2,6 +2,7 @@
 
     python benchmarks/ray_cluster.py --data FOLDER                   200,000 rows in 20 shards, a worker killed on the way
     python benchmarks/ray_cluster.py --data FOLDER --kill node       a node leaves instead, without a word; or --kill none
+    python benchmarks/ray_cluster.py --data FOLDER --kill command    the command is killed, and resumed
     python benchmarks/ray_cluster.py --rows 2000 --shards 8          a quick look, on the bundled corpus
 
 1. Two processes of one thread each share the shards: whoever is free takes the next one.
@@ -18,6 +19,7 @@ and .conll files in FOLDER. Exit code 0 means that part 3 holds.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import resource
@@ -132,10 +134,31 @@ def descendants(roots: list[int]) -> list[int]:
     return sorted(found)
 
 
-def processor_seconds() -> float:
-    """Of this process and all of its descendants, those that have ended too, if somebody waited for them."""
-    ticks = sum(int(value) for pid in descendants([os.getpid()]) for value in stat(str(pid))[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+class Busy(threading.Thread):
+    """Processor seconds of this process and all of its descendants, from the start on.
+
+    Looked up twice a second: nobody waits for Ray's workers, so what they have used is gone when they end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.stopped, self.before = threading.Event(), self.look()
+        self.used: dict[int, int] = {}
+        self.start()
+
+    def look(self) -> dict[int, int]:
+        ticks = {pid: stat(str(pid))[11:13] for pid in descendants([os.getpid()])}
+        return {pid: sum(map(int, values)) for pid, values in ticks.items() if values}
+
+    def run(self) -> None:
+        while not self.stopped.wait(0.5):
+            self.used.update(self.look())
+
+    def seconds(self) -> float:
+        self.stopped.set()
+        self.used.update(self.look())
+        ticks = sum(used - self.before.get(pid, 0) for pid, used in self.used.items())
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def writes(pid: int, folder: Path) -> bool:
@@ -160,17 +183,39 @@ def kill(kind: str, nodes: Any, output: Path, shards: int, killed: list[str]) ->
     killed.append(f"worker {busy[0]}")
 
 
+def resume_by_command(address: str, inputs: Path, output: Path, shards: int) -> str:
+    """The command itself is killed when a quarter of the shards is done, and started again with --resume."""
+    words = [sys.executable, "-m", "hardkuma", "gates", "--engine", "ray", "--quiet"]
+    words += ["--input", str(inputs), "--output", str(output), "--batch-size", str(Outputs().batch_size)]
+    environment = {**os.environ, "RAY_ADDRESS": address}
+    process = subprocess.Popen(words, env=environment)
+    while len(list(output.glob("*.parquet"))) < max(1, shards // 4) and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    if process.wait() != -signal.SIGKILL:
+        raise SystemExit("the command ended before it could be killed: use more --rows")
+    done = len(list(output.glob("*.parquet")))
+    subprocess.run([*words, "--resume"], env=environment, check=True)
+    return f"the command, when {done} of {shards} shards were done; it was resumed"
+
+
 def by_cluster(inputs: Path, output: Path, shards: int, kind: str) -> tuple[float, float, str]:
     """Seconds, processor seconds, and what was killed."""
     from hardkuma.engines import ray_gate_files
 
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     start = time.perf_counter()
     with cluster() as nodes:
         print(f"a cluster of {NODES} nodes, up in {time.perf_counter() - start:.1f} s (not counted)", flush=True)
         killed: list[str] = []
+        if kind == "command":
+            busy, start = Busy(), time.perf_counter()
+            killed.append(resume_by_command(nodes.address, inputs, output, shards))
+            return time.perf_counter() - start, busy.seconds(), killed[0]
         if kind != "none":
             threading.Thread(target=kill, args=(kind, nodes, output, shards, killed), daemon=True).start()
-        busy, start = processor_seconds(), time.perf_counter()
+        busy, start = Busy(), time.perf_counter()
         first = None
         for report in ray_gate_files(str(inputs), str(output), patience=1800):
             first = first or time.perf_counter() - start
@@ -178,7 +223,7 @@ def by_cluster(inputs: Path, output: Path, shards: int, kind: str) -> tuple[floa
                 raise SystemExit(f"{report.source}: {report.problem}")
         taken = time.perf_counter() - start
         print(f"the first shard was done after {first or 0:.1f} s", flush=True)
-        return taken, processor_seconds() - busy, killed[0] if killed else "nothing"
+        return taken, busy.seconds(), killed[0] if killed else "nothing"
 
 
 # ---- part 3: the same? --------------------------------------------------------------------------------------------------
@@ -219,7 +264,9 @@ def main() -> int:
     parser.add_argument("--data", metavar="FOLDER", help="corpora to draw rows from (default: the bundled one)")
     parser.add_argument("--rows", type=int, default=200_000, help="default: %(default)s")
     parser.add_argument("--shards", type=int, default=20, help="default: %(default)s")
-    parser.add_argument("--kill", choices=("none", "worker", "node"), default="worker", help="default: %(default)s")
+    parser.add_argument(
+        "--kill", choices=("none", "worker", "node", "command"), default="worker", help="default: %(default)s"
+    )
     parser.add_argument("--cluster-first", action="store_true", help="part 2 before part 1")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
