@@ -208,6 +208,10 @@ class HardKumaConfig(PreTrainedConfig):
     lambda_kl: float = 0.0
     """Weight of the symmetric KL between selectors: > 0 aligns them, < 0 separates them."""
 
+    # A pass of the model looks at its settings a hundred times. PreTrainedConfig asks on each of these for other names of
+    # the attribute and for values of its own in every layer, which costs microseconds; this config has neither.
+    __getattribute__ = object.__getattribute__
+
     def __post_init__(self, **kwargs: Any) -> None:
         _check_foreign(kwargs.pop("model_type", None))
         _check_names(kwargs)
@@ -273,10 +277,8 @@ class HardKumaConfig(PreTrainedConfig):
         >>> config.of_selector("target_rate", 0), config.of_selector("selector_unit", 1)
         (0.3, 'token')
         """
-        # Dozens of times in a pass of the model: transformers makes each look at a config's attribute cost microseconds.
-        settings = vars(self)
-        value = settings[setting]
-        return value[settings["selector_names"][selector]] if isinstance(value, dict) else value
+        value = getattr(self, setting)
+        return value[self.names[selector]] if isinstance(value, dict) else value
 
     @property
     def names(self) -> list[str]:
@@ -319,11 +321,8 @@ class HardKumaConfig(PreTrainedConfig):
         layers = self.of_selector("selector_layer", selector)
         layers = layers if isinstance(layers, list) else [layers]
         inputs = self.of_selector("selector_inputs", selector)
-        return layers if {"state", "norm"} & set(inputs) or self.needs_norm(selector) else []
-
-    def needs_norm(self, selector: int) -> bool:
-        """Whether this selector's gates depend on the norms of its (last) layer."""
-        return self.reads("norm", [selector]) or self.of_selector("meaning_weight", selector) > 0
+        weighs = self.of_selector("meaning_weight", selector) > 0  # by the norms of its (last) layer
+        return layers if weighs or "state" in inputs or "norm" in inputs else []
 
     def reads(self, name: str, selectors: Iterable[int] | None = None) -> bool:
         """Whether any of these selectors (all by default) has this among its inputs.

@@ -13,7 +13,7 @@ from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
 from .gates_hardkuma import Kumaraswamy, sample_gate, select_best_word, select_rate, select_words
-from .inputs_hardkuma import TokenBatch, is_sign, same_word, tracing
+from .inputs_hardkuma import TokenBatch, is_sign, tracing
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import pool, sentence_embedding
 from .pretrained_hardkuma import HardKumaPreTrainedModel
@@ -94,7 +94,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
         self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
     ) -> tuple[Kumaraswamy, Tensor]:
         """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
-        gate = self.gate_head(features, batch.surface_ids, batch.continues, batch.content, selectors)
+        gate = self.gate_head(features, batch, selectors)
         return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
 
     def _gates(
@@ -143,7 +143,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
         if batch.input_ids is None or self.gate_head.known_kinds is None:
             return batch.content
         written = ~is_sign(self.gate_head.known_kinds, batch.input_ids) & batch.content
-        words = (same_word(batch.continues).float() @ written[..., None].float())[..., 0] > 0
+        words = (batch.same_word @ written[..., None].float())[..., 0] > 0
         wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
         return words | (batch.content & wordless)
 

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
 from .configuration_hardkuma import HardKumaConfig
-from .inputs_hardkuma import TokenBatch, attendable, same_word, tracing
+from .inputs_hardkuma import TokenBatch, attendable, tracing
 from .layers_hardkuma import is_last, layer_number, norm_name, state_name
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import pool
@@ -39,12 +39,14 @@ class Encoding:
         features: what the selector may read, each (batch, length, size), by name.
         hidden_states: of every layer, the embeddings first; if asked for.
         attentions: of every layer, (batch, heads, query, key); if asked for.
+        pooled: (batch, 1, all modes) the states pooled over all tokens, where a selector needed them.
     """
 
     states: Tensor
     features: dict[str, Tensor]
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+    pooled: Tensor | None = None
 
 
 def read_features(
@@ -77,7 +79,7 @@ def read_features(
     if config.reads("input", chosen) or config.view == "input":
         given = batch.inputs_embeds
         features["input"] = encoder.get_input_embeddings()(batch.input_ids) if given is None else given
-    for layer in {config.layers_of(k)[-1] for k in chosen if config.needs_norm(k)}:
+    for layer in {config.layers_of(k)[-1] for k in chosen if config.reads("norm", [k])}:
         states = features[state_name(layer)]
         features[norm_name(layer)] = states.float().square().mean(-1, keepdim=True).sqrt()
     if config.reads("shape", chosen):
@@ -85,28 +87,32 @@ def read_features(
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
     if config.reads("anchor", chosen) or config.reads("removal", chosen):
         states = result.states.float()
-        anchor = pool(states, batch.mask[:, None], config.pooling_modes[:1])  # (batch, 1, hidden)
+        result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
+        anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
         if config.reads("anchor", chosen):
             features["anchor"] = states * nn.functional.normalize(anchor, dim=-1)
         if config.reads("removal", chosen):
-            features["removal"] = removal_measures(states, anchor, batch.mask, batch.content, batch.continues)
+            firsts = batch.content & ~batch.continues
+            features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
     return result
 
 
-def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, content: Tensor, continues: Tensor) -> Tensor:
+def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tensor, same: Tensor) -> Tensor:
     """What a sentence's pooled state would lose without a word, in six numbers that every token of the word carries.
 
     Args:
         states: (batch, length, hidden) last states, fp32.
         anchor: (batch, 1, hidden) the sentence's pooled state.
-        mask, content, continues: (batch, length) bool; see `TokenBatch`.
+        mask, firsts: (batch, length) bool, the tokens of the sentence, and the first one of each of its words.
+        same: (batch, length, length) fp32, 1 for two tokens of one word; see `same_word`.
 
     Returns:
         (batch, length, 6); see the equations above.
 
     >>> states, all_of_them = torch.eye(3)[None], torch.ones(1, 3, dtype=torch.bool)
-    >>> continues = torch.tensor([[False, True, False]])
-    >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, all_of_them, continues)[0, :, 4]
+    >>> firsts = torch.tensor([[True, False, True]])
+    >>> same = torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
+    >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, firsts, same)[0, :, 4]
     tensor([2., 2., 1.])
     """
     inside = mask.to(states.dtype)[..., None]
@@ -116,7 +122,6 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, content: Tens
     # By products of matrices: what is (batch, length, hidden) is read and never written.
     along, cosines = (states @ directions.transpose(1, 2) * inside).unbind(-1)
     norms = states.norm(dim=-1) * inside[..., 0]
-    same = same_word(continues).to(states.dtype)
 
     def lost(along: Tensor, norms: Tensor) -> Tensor:
         """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""
@@ -129,7 +134,7 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, content: Tens
     summed = same @ torch.stack(
         [norms, cosines / norms.clamp_min(1e-12), lost(along, norms), inside[..., 0], along], dim=-1
     )
-    words = (content & ~continues).sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
+    words = firsts.sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
     of_word = lost(summed[..., 4], (same @ states).norm(dim=-1))
     measures = [summed[..., 0], summed[..., 1], summed[..., 2], of_word, summed[..., 3], words]
     return torch.stack(measures, dim=-1) * inside

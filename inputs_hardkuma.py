@@ -33,6 +33,15 @@ class TokenBatch:
     to_caller: Tensor | None  # gather index that moves it back
     autocast: bool  # whether the caller wants the encoder in mixed precision
 
+    _same_word: Tensor | None = None
+
+    @property
+    def same_word(self) -> Tensor:
+        """(batch, length, length) fp32, 1 for two tokens of one word: asked for often, made once."""
+        if self._same_word is None:  # functools.cached_property takes a lock, which torch.compile does not follow
+            self._same_word = same_word(self.continues).float()
+        return self._same_word
+
     def align(self, tensor: Tensor, dim: int = 1) -> Tensor:
         """A tensor of the caller's, (batch, ...) with the length at `dim`, padded on the right."""
         return _take(tensor, self.to_right, dim)

@@ -127,7 +127,7 @@ class HardKumaModel(HardKumaCore):
         with torch.autocast(device_type=states.device.type, enabled=False):
             gate, probs = self._probabilities(batch, encoding.features, chosen)
             gates = self._gates(gate, probs, options.get("noise"), batch, chosen, rate) * batch.content[:, None]
-            pooled = self._pool_all(batch, states)
+            pooled = self._pool_all(batch, states) if encoding.pooled is None else encoding.pooled
             anchor = self._anchor(pooled)
             if return_embeddings or return_loss or return_rows:
                 embeddings = encoding.features.get("input")
@@ -250,8 +250,8 @@ class HardKumaModel(HardKumaCore):
             continues,
             self.gate_head.known_kinds,
         )
-        x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
-        return batch.restore(mean_over_words(batch.continues) @ x if self.gate_head.by_word(selector) else x)
+        x = torch.cat(self.gate_head.parts(selector, self._encode(batch, encoded, [selector]).features), dim=-1)
+        return batch.restore(mean_over_words(batch.same_word) @ x if self.gate_head.by_word(selector) else x)
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.

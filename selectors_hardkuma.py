@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig
 from .encoders_hardkuma import FullPrecisionLinear
 from .gates_hardkuma import Kumaraswamy, log1mexp, make_gate
-from .inputs_hardkuma import same_word
+from .inputs_hardkuma import TokenBatch
 from .layers_hardkuma import norm_name, state_name
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
@@ -22,15 +22,14 @@ from .surface_hardkuma import NUM_SURFACE_CLASSES
 VECTORS, SCALARS = ("state", "input", "anchor"), ("norm", "attention", "shape")
 
 
-def mean_over_words(continues: Tensor) -> Tensor:
+def mean_over_words(same: Tensor) -> Tensor:
     """(batch, length, length): a product with it replaces what tokens have by the mean over the tokens of their word.
 
-    >>> mean_over_words(torch.tensor([[False, True, False]]))
+    >>> mean_over_words(torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]))
     tensor([[[0.5000, 0.5000, 0.0000],
              [0.5000, 0.5000, 0.0000],
              [0.0000, 0.0000, 1.0000]]])
     """
-    same = same_word(continues).float()
     return same / same.sum(-1, keepdim=True)
 
 
@@ -43,8 +42,7 @@ class Selector(nn.Module):
     hidden layer's input is averaged over each word's tokens.
 
     >>> selector = Selector([4], num_scalars=2, hidden_size=8)
-    >>> x = selector.join([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
-    >>> alpha, beta = selector(x)
+    >>> alpha, beta = selector(selector.parts([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)]))
     >>> alpha.shape, bool((alpha > 1).all() and (beta < 10).all())
     (torch.Size([2, 5]), True)
     """
@@ -74,8 +72,8 @@ class Selector(nn.Module):
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
-    def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
-        """What the selector reads of each token, (batch, length, all sizes), fp32, from lists of (batch, length, size)."""
+    def parts(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> list[Tensor]:
+        """What the selector reads of each token, fp32, from lists of (batch, length, size): the same sizes, normalised."""
         # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a
         # step. That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
         parts = []
@@ -86,13 +84,13 @@ class Selector(nn.Module):
         if measures is not None:
             # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
             parts.append(torch.asinh((measures.float() - self.center.float()) / self.spread.float()))
-        return torch.cat(parts, dim=-1)
+        return parts
 
-    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor | list[Tensor], mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Shapes of the gates.
 
         Args:
-            x: (..., length, all sizes) as `join` gives it.
+            x: (..., length, all sizes), or as `parts` gives it.
             mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
                 token has a gate of its own.
 
@@ -106,7 +104,7 @@ class Selector(nn.Module):
         hidden = F.dropout(F.gelu(hidden), self.dropout, self.training)
         outputs = self.shapes(hidden)
         if self.num_measures:
-            outputs = outputs + self.direct(x[..., -self.num_measures :])
+            outputs = outputs + self.direct((x if isinstance(x, Tensor) else x[-1])[..., -self.num_measures :])
         alpha, beta = self.bound(outputs).unbind(-1)
         return alpha, beta
 
@@ -196,13 +194,13 @@ class GateHead(nn.Module):
         others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
         return list(dict.fromkeys([*selectors, *others]))
 
-    def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
-        """What one selector reads of each token: (batch, length, all sizes)."""
+    def parts(self, selector: int, features: dict[str, Tensor]) -> list[Tensor]:
+        """What one selector reads of each token: (batch, length, size) each."""
         vectors = [features[name] for name in self.vector_names[selector]]
         scalars = [features[name] for name in self.scalar_names[selector]]
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
-        return reader.join(vectors, scalars, features["removal"] if reader.num_measures else None)
+        return reader.parts(vectors, scalars, features["removal"] if reader.num_measures else None)
 
     def log_odds(self, selector: int, x: Tensor) -> Tensor:
         """What is trained: log-odds of selection (..., length), before any shift, from what a selector reads, x (...,
@@ -215,28 +213,22 @@ class GateHead(nn.Module):
     def forward(
         self,
         features: dict[str, Tensor],
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
-        content: Tensor | None = None,
+        batch: TokenBatch,
         selectors: Sequence[int] | None = None,
     ) -> Kumaraswamy:
         """Gates over (batch, K, length).
 
         Args:
             features: (batch, length, size) by name.
-            surface_ids: (batch, length) classes of written forms.
-            continues: (batch, length) bool, true where a token goes on with a word.
-            content: (batch, length) bool, tokens that can be selected; all by default.
+            batch: its words, content and written forms.
             selectors: numbers of those that are wanted, in this order; all by default.
         """
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
         needed = self.needed(chosen)
-        mean_of_word = None
-        if continues is not None and any(self.by_word(k) for k in needed):
-            mean_of_word = mean_over_words(continues)
-        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in needed]
+        mean_of_word = mean_over_words(batch.same_word) if any(self.by_word(k) for k in needed) else None
+        shapes = [self._shapes(k, features, mean_of_word) for k in needed]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
-        config, threshold = self.config, self.config.gate_threshold
+        config, threshold, surface_ids = self.config, self.config.gate_threshold, batch.surface_ids
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if surface_ids is None and not hasattr(self, "rate_shift"):
             return gate  # kinds and the weight of meaning need words, and have `rate_shift`: nothing moves it
@@ -250,11 +242,18 @@ class GateHead(nn.Module):
             alpha, beta, before, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, before, shift))
             gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if any(config.of_selector("meaning_weight", k) for k in chosen):
-            shift = shift + self._weigh_words(torch.sigmoid(before + shift), features, continues, content, chosen)
+            shift = shift + self._weigh_words(torch.sigmoid(before + shift), features, batch, chosen)
         if surface_ids is not None:
             weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
             shift = shift + (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
         return gate.shift_logit(shift, threshold, before)
+
+    def _shapes(self, selector: int, features: dict[str, Tensor], mean_of_word: Tensor | None) -> tuple[Tensor, Tensor]:
+        parts = self.parts(selector, features)
+        if self.by_word(selector) and isinstance(self.selectors[selector].hidden, FullPrecisionLinear):
+            return self.selectors[selector](parts, mean_of_word)
+        # Gates of tokens are what 0.1.0 gave, to the bit; and what somebody put in the layer's place knows no parts.
+        return self.selectors[selector](torch.cat(parts, dim=-1), mean_of_word if self.by_word(selector) else None)
 
     def _divide_meaning(self, log_odds: Tensor, selectors: Sequence[int]) -> Tensor:
         """(batch, K, length) shifts of the log-odds that make of each kind's gate a share of the gate of meaning, so that
@@ -277,46 +276,42 @@ class GateHead(nn.Module):
         self,
         probs: Tensor,
         features: dict[str, Tensor],
-        continues: Tensor | None,
-        content: Tensor | None,
+        batch: TokenBatch,
         selectors: Sequence[int],
     ) -> Tensor:
         """(batch, K, length) log-odds by which words that weigh much gain where the gates find little."""
         config = self.config
-        everywhere = torch.ones_like(probs[:, 0], dtype=torch.bool)
-        content = everywhere if content is None else content
-        continues = ~everywhere if continues is None else continues
-        little = 1 - (probs * content[:, None]).amax(-1, keepdim=True)
+        little = 1 - (probs * batch.content[:, None]).amax(-1, keepdim=True)
         shifts = []
         for k in selectors:
             weight = config.of_selector("meaning_weight", k)
             if not weight:
                 shifts.append(torch.zeros_like(probs[:, 0]))
                 continue
-            norms = features[norm_name(config.layers_of(k)[-1])][..., 0]
-            shifts.append(weight * word_weights(norms, continues, content))
+            norms = features[state_name(config.layers_of(k)[-1])].float().norm(dim=-1)
+            shifts.append(weight * word_weights(norms, batch))
         return torch.stack(shifts, dim=1) * little
 
 
-def word_weights(norms: Tensor, continues: Tensor, content: Tensor) -> Tensor:
+def word_weights(norms: Tensor, batch: TokenBatch) -> Tensor:
     """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words.
 
     Args:
         norms: (batch, length) of the tokens' states.
-        continues, content: (batch, length) bool; see `TokenBatch`.
+        batch: its words and content.
 
     Returns:
         (batch, length), the same for all tokens of a word
 
-    >>> continues, content = torch.tensor([[False, True, False]]), torch.ones(1, 3, dtype=torch.bool)
-    >>> word_weights(torch.ones(1, 3), continues, content)
+    >>> from hardkuma.inputs_hardkuma import prepare
+    >>> batch = prepare(HardKumaConfig(), torch.tensor([[5, 6, 7]]), continues=torch.tensor([[False, True, False]]))
+    >>> word_weights(torch.ones(1, 3), batch)
     tensor([[ 0.3466,  0.3466, -0.3466]])
     """
-    same = same_word(continues).to(norms.dtype)
-    log_norms = (same @ norms[..., None])[..., 0].clamp_min(1e-12).log()
-    firsts = (content & ~continues).to(norms.dtype)
+    log_norms = (batch.same_word @ norms[..., None])[..., 0].clamp_min(1e-12).log()
+    firsts = (batch.content & ~batch.continues).to(norms.dtype)
     mean = (log_norms * firsts).sum(-1, keepdim=True) / firsts.sum(-1, keepdim=True).clamp_min(1.0)
-    return (log_norms - mean) * content
+    return (log_norms - mean) * batch.content
 
 
 def _features(config: HardKumaConfig, selector: int, name: str) -> list[str]:

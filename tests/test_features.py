@@ -11,7 +11,7 @@ import torch
 
 from hardkuma import HardKumaConfig, HardKumaModel
 from hardkuma.features_hardkuma import depth_needed, removal_measures
-from hardkuma.inputs_hardkuma import continuing_tokens
+from hardkuma.inputs_hardkuma import continuing_tokens, same_word
 from hardkuma.layers_hardkuma import layer_number
 from hardkuma.pooling_hardkuma import pool
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
@@ -169,7 +169,7 @@ def test_lower_layers_leave_the_whole_encoder_as_it_is() -> None:
     assert len(states) == 7
     assert torch.equal(early, both[:, 1]) and torch.equal(meaning, both[:, 0])
     head = model.gate_head
-    alpha, _ = head.selectors[1](head.join(1, {"state 4": states[4]}))
+    alpha, _ = head.selectors[1](head.parts(1, {"state 4": states[4]}))
     assert torch.allclose(alpha, model(**inputs, selector="entities").alpha, atol=1e-6)
 
 
@@ -192,7 +192,7 @@ def test_removal_and_anchor_against_a_loop(family: str, make_two: Callable, toke
     continues = continuing_tokens(model.gate_head.token_kinds, ids) & content
     continues[:, 1:] &= content[:, :-1]
     anchor = pool(states, mask[:, None], ["mean"])
-    found = removal_measures(states, anchor, mask, content, continues)
+    found = removal_measures(states, anchor, mask, content & ~continues, same_word(continues).float())
     assert continues.any() and found.shape == (*ids.shape, 6)
     wide = states.double()
     for row in range(len(ids)):
@@ -226,7 +226,7 @@ def test_a_small_loss_is_accurate() -> None:
     """1 - cos of nearly parallel vectors would lose all its digits in single precision."""
     states = torch.randn(1, 1, 16).expand(1, 200, 16) + 1e-2 * torch.randn(1, 200, 16)
     every = torch.ones(1, 200, dtype=torch.bool)
-    found = removal_measures(states, states.mean(1, keepdim=True), every, every, torch.zeros_like(every))[0, :, 3]
+    found = removal_measures(states, states.mean(1, keepdim=True), every, every, torch.eye(200)[None])[0, :, 3]
     wide = states[0].double()
     expected = torch.stack([1 - torch.cosine_similarity(wide.sum(0) - part, wide.sum(0), dim=0) for part in wide])
     assert float(expected.max()) < 1e-7 and bool((found > 0).all())
