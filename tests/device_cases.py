@@ -57,7 +57,10 @@ def run_here(module: str, folder: str, *arguments: str) -> None:
 def check_same(first: Any, second: Any, where: str = "") -> None:
     """Raise AssertionError where they differ; tensors of the second may be on the device."""
     if isinstance(first, Tensor):
-        assert torch.allclose(first.detach().float(), second.detach().cpu().float(), atol=1e-5, rtol=1e-4), where
+        a, b = first.detach().float(), second.detach().cpu().float()
+        assert a.shape == b.shape, f"{where}: {tuple(a.shape)} and {tuple(b.shape)}"
+        # The device takes another way through attention, and training carries what that rounds differently along.
+        assert torch.allclose(a, b, atol=1e-4, rtol=1e-3), f"{where} differs by {float((a - b).abs().max()):.2g}"
     elif isinstance(first, Mapping):
         assert first.keys() == second.keys(), where
         for key in first:
@@ -67,6 +70,6 @@ def check_same(first: Any, second: Any, where: str = "") -> None:
         for number, pair in enumerate(zip(first, second, strict=True)):
             check_same(*pair, f"{where}[{number}]")
     elif isinstance(first, float):
-        assert abs(first - second) < 1e-5, f"{where}: {first} and {second}"
+        assert abs(first - second) < 1e-4, f"{where}: {first} and {second}"
     else:
         assert first == second, f"{where}: {first} and {second}"
