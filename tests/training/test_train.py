@@ -334,6 +334,14 @@ def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, 
     assert not list(tmp_path.glob("*/model")), "nothing half-written"
 
 
+def test_what_one_process_cannot_read_ends_all(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
+    """The text is read by one process of a machine; the others must not wait for it."""
+    absent = tmp_path / "absent.txt"
+    ranks = forks.start_ranks(2, TRAIN, *arguments("two", data=f"[{absent}]"), ACCELERATE_USE_CPU="true")
+    assert [rank.wait(120) for rank in ranks] == [1, 1]
+    assert all(f"train.py: {absent}: no such file" in rank.stderr for rank in ranks)
+
+
 def test_disk_full_while_saving(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
