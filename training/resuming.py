@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..modeling_hardkuma import HardKumaModel
-from .sharding import cut_like, join_like, local_part, whole_tensor
+from .sharding import cut_like, gather_whole, join_like, local_part
 
 
 @dataclass
@@ -72,7 +72,7 @@ def save_checkpoint(
     parts = {"model": _trained(model), "optimizer": _optimizer_tensors(optimizer)}
     if best is not None:
         parts["best"] = {name: join_like(value, own[name]) for name, value in best.items()}
-    files = {f"{name}.safetensors": _gather(tensors, writes) for name, tensors in parts.items()}
+    files = {f"{name}.safetensors": gather_whole(tensors, keeps=writes) for name, tensors in parts.items()}
     if not writes:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,12 +93,6 @@ def save_checkpoint(
         ) from error
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
-
-
-def _gather(tensors: dict[str, Tensor], keeps: bool) -> dict[str, Tensor]:
-    """Whole copies on the CPU, one after the other; nothing in processes that do not keep them."""
-    whole = ((name, whole_tensor(value.detach())) for name, value in tensors.items())
-    return {name: value.cpu().clone() for name, value in whole if keeps}
 
 
 def checkpoints(folder: Path) -> list[Path]:

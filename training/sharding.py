@@ -12,6 +12,8 @@ twice, which is an error.)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -55,9 +57,14 @@ def local_part(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def whole_tensor(value: Tensor) -> Tensor:
-    """All of a tensor. Where it is sharded, all processes must ask for it together."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+def gather_whole(tensors: Mapping[str, Tensor], keeps: bool) -> dict[str, Tensor]:
+    """Whole copies on the CPU, one after the other; nothing in processes that do not keep them.
+
+    Where tensors are sharded, all processes must call this together.
+    """
+    own = ((name, value.detach()) for name, value in tensors.items())
+    whole = ((name, value.full_tensor() if isinstance(value, DTensor) else value) for name, value in own)
+    return {name: value.cpu().clone() for name, value in whole if keeps}
 
 
 def cut_like(value: Tensor, like: Tensor) -> Tensor:

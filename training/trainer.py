@@ -38,7 +38,7 @@ from .recipe import Recipe
 from .removal import Removal, train_by_removal
 from .report import KINDS_PICTURE, Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
-from .sharding import shard_model, whole_tensor
+from .sharding import gather_whole, shard_model
 from .specialise import name_kinds, specialise
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
 from .store import StateStore
@@ -318,12 +318,15 @@ class Trainer:
         return folder
 
     def _gather_shards(self) -> None:
-        """Put the shards of all processes together in a model of its own, on the CPU of the main process."""
-        whole = {name: whole_tensor(value).cpu() for name, value in self.base.state_dict().items()}
-        if self.accelerator.is_main_process:
+        """Put the shards of all processes together in a model of its own, on the main process's device: what is left to do
+        may go over all text."""
+        main = self.accelerator.is_main_process
+        whole = gather_whole(self.base.state_dict(), keeps=main)
+        if main:
             tokenizer, self.base = self.base.tokenizer, HardKumaModel(self.base.config)
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
+            self.base.to(self.accelerator.device)
 
     def finish_gates(self) -> FormTraining | None:
         """Selectors that part and gates of entities, where there are any; rates, where they are held; the surface view."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
@@ -20,14 +21,12 @@ from tests.forks import Fork, ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What `accelerate launch --config_file recipes/accelerate/fsdp.yaml` sets, but for mixed precision.
+FSDP = yaml.safe_load((ROOT / "recipes" / "accelerate" / "fsdp.yaml").read_text())["fsdp_config"]
+# What `accelerate launch --config_file recipes/accelerate/fsdp.yaml` sets.
 SETTINGS = {
     "ACCELERATE_USE_CPU": "true",
     "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+    **{key.upper(): str(value) for key, value in FSDP.items()},
 }
 # accelerate shards where there are several devices, and takes a CPU for none: the processes say that they have GPUs.
 TRAIN = f"""
@@ -40,8 +39,9 @@ EXTRA = {
     "model__freeze_encoder": "false",
     "model__rate_constraint": "lagrangian",
     "learning_rate": 1e-3,
-    "max_steps": 12,
+    "max_steps": 8,
     "evaluate_every": 4,
+    "checkpoint_every": 2,
     "batches": "random",
 }
 
@@ -64,44 +64,53 @@ def finish(ranks: list[Fork]) -> None:
     assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].stderr[-3000:]
 
 
-def log(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+def losses(folder: Path) -> list[float]:
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [entry["loss"] for entry in entries if "loss" in entry]
 
 
-def test_sharded_weights_train_as_whole_ones(arguments: Callable, steady: Path, forks: ForkServer, tmp_path: Path) -> None:
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def check_near(found: Path, expected: Path) -> None:
+    assert losses(found) == pytest.approx(losses(expected), abs=1e-4)
+    assert weights(found).keys() == weights(expected).keys()
+    for name, value in weights(expected).items():
+        assert torch.allclose(weights(found)[name].float(), value.float(), atol=2e-3), name
+
+
+def test_sharded_killed_and_resumed(arguments: Callable, steady: Path, forks: ForkServer, tmp_path: Path) -> None:
+    """Two processes train what one trains; killed and resumed they do so to the bit; one can go on with what two began."""
     extra = {**EXTRA, "encoder": steady}
-    AcceleratorState._reset_state(reset_partial_state=True)
+    one, whole, cut = (tmp_path / name for name in ("one", "whole", "cut"))
     assert train.main(arguments("one", **extra)) == 0
-    finish(start(forks, arguments("two", **extra)))
-    one, two = log(tmp_path / "one"), log(tmp_path / "two")
-    assert [e["loss"] for e in two if "loss" in e] == pytest.approx([e["loss"] for e in one if "loss" in e], abs=1e-4)
-    expected = load_file(tmp_path / "one" / "model" / "model.safetensors")
-    found = load_file(tmp_path / "two" / "model" / "model.safetensors")
-    assert expected.keys() == found.keys()
-    for name, value in expected.items():
-        assert torch.allclose(found[name].float(), value.float(), atol=2e-3), name
-
-
-def test_killed_and_resumed_gives_the_same_weights(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
-    """Killed after a checkpoint, wherever it was then; dropout draws random numbers too."""
-    extra = {**EXTRA, "max_steps": 40, "epochs": 5, "model__selector_dropout": 0.2, "checkpoint_every": 5}
     finish(start(forks, arguments("whole", **extra)))
-    cut = start(forks, arguments("cut", **extra))
-    saved = tmp_path / "cut" / "checkpoints"
-    while len(resuming.checkpoints(saved)) < 2 and cut[0].poll() is None:
-        time.sleep(0.02)
-    for rank in cut:
+    check_near(whole, one)
+
+    ranks = start(forks, arguments("cut", **extra))
+    while not resuming.checkpoints(cut / "checkpoints") and ranks[0].poll() is None:
+        time.sleep(0.01)
+    for rank in ranks:
         rank.send_signal(signal.SIGKILL)
         assert rank.wait() == -signal.SIGKILL
-    assert resuming.checkpoints(saved) and not (tmp_path / "cut" / "model").exists()
-    shapes = {name: value.shape for name, value in load_file(resuming.checkpoints(saved)[-1] / "model.safetensors").items()}
+    reached = resuming.checkpoints(cut / "checkpoints")[-1]
+    assert not (cut / "model").exists()
+    held = {name: value.shape for name, value in load_file(reached / "model.safetensors").items()}
+    assert held == {name: value.shape for name, value in weights(whole).items()}, "checkpoints hold whole tensors"
+    copy = shutil.copytree(cut, tmp_path / "copy")
+
     again = start(forks, [*arguments("cut", **extra), "--resume"])
     finish(again)
     assert "resuming from step" in again[0].stderr
-    whole, resumed = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
-    assert whole.read_bytes() == resumed.read_bytes()
-    assert shapes == {name: value.shape for name, value in load_file(whole).items()}, "checkpoints hold whole tensors"
-    assert log(tmp_path / "whole") == log(tmp_path / "cut")
+    for name in ("log.jsonl", "model/model.safetensors"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+    shutil.rmtree(cut)
+    copy.rename(cut)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert train.main([*arguments("cut", **extra), "--resume"]) == 0
+    check_near(cut, one)
 
 
 def test_mixed_precision_is_the_encoders_alone(
@@ -112,7 +121,7 @@ def test_mixed_precision_is_the_encoders_alone(
     finish(start(forks, arguments("half", **extra)))
     AcceleratorState._reset_state(reset_partial_state=True)
     assert train.main(arguments("one", **{**extra, "mixed_precision": "no"})) == 0
-    half, one = ([e["loss"] for e in log(tmp_path / name) if "loss" in e] for name in ("half", "one"))
+    half, one = losses(tmp_path / "half"), losses(tmp_path / "one")
     assert half == pytest.approx(one, abs=0.05)
     assert any(float(torch.tensor(loss).bfloat16()) != loss for loss in half)
 
