@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list, gather_object
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list
 from torch import Tensor
 from tqdm import tqdm
 
@@ -126,27 +126,19 @@ class Trainer:
 
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
-        self.examples: list[str] = []  # on the main process of each machine
-
-        def prepare() -> None:
-            self.examples = prepare_store(self.base.eval(), self.recipe, self.output, self.log)
-
-        self._on_each_machine(prepare)
-        return open_store(self.base, self.recipe, self.output)
-
-    def _on_each_machine(self, work: Callable[[], None]) -> None:
-        """Let one process of each machine do this while the others wait; where one fails, all do."""
-        failures: list[str | None] = [None]
-        if self.accelerator.is_local_main_process:
+        self.examples: list[str] = []
+        failure: str | None = None
+        if self.accelerator.is_main_process:  # the others wait, those of other machines too; where it fails, all do
             try:
-                work()
+                self.examples = prepare_store(self.base.eval(), self.recipe, self.output, self.log)
             except (OSError, ValueError) as error:
                 if self.accelerator.num_processes == 1:
                     raise
-                failures = [str(error)]
-        failed = [text for text in gather_object(failures) if text is not None]
-        if failed:
-            raise ValueError(failed[0])
+                failure = str(error)
+        failure = broadcast_object_list([failure])[0]
+        if failure is not None:
+            raise ValueError(failure)
+        return open_store(self.base, self.recipe, self.output)
 
     def _resume(self) -> None:
         complete = checkpoints(self.output / "checkpoints")

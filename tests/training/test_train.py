@@ -342,6 +342,15 @@ def test_what_one_process_cannot_read_ends_all(arguments: Callable, forks: ForkS
     assert all(f"train.py: {absent}: no such file" in rank.stderr for rank in ranks)
 
 
+def test_machines_share_what_one_of_them_encodes(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
+    """Two processes, each the first of its machine."""
+    machine = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "ACCELERATE_USE_CPU": "true"}
+    ranks = forks.start_ranks(2, TRAIN, *arguments("two", max_steps=2), **machine)
+    assert [rank.wait(120) for rank in ranks] == [0, 0], ranks[0].stderr[-3000:]
+    assert ["tokenising" in rank.stderr for rank in ranks] == [True, False]
+    assert (tmp_path / "two" / "model").is_dir()
+
+
 def test_disk_full_while_saving(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
