@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -153,9 +154,24 @@ def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_
     assert [e["loss"] for e in live if "loss" in e] == pytest.approx([e["loss"] for e in stored if "loss" in e], abs=1e-4)
 
 
-def test_trainable_encoder_mixed_precision_and_parts(arguments: Callable, tmp_path: Path) -> None:
+def test_trainable_encoder_mixed_precision_and_parts(
+    arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder's products are in bf16 in every training pass, of rationales too."""
+    types: list[torch.dtype] = []
+    real = trainer.train_step
+
+    def step(model: HardKumaModel, *rest: Any) -> object:
+        layer = model.encoder.encoder.layer[0].intermediate.dense
+        hook = layer.register_forward_hook(lambda _, inputs, output: types.append(output.dtype))
+        result = real(model, *rest)
+        hook.remove()
+        return result
+
+    monkeypatch.setattr(trainer, "train_step", step)
     extra = {"model__freeze_encoder": "false", "mixed_precision": "bf16", "micro_batch": 4, "max_steps": 2}
     assert run(arguments(**extra)) == 0
+    assert types and set(types) == {torch.bfloat16}
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert not model.config.freeze_encoder
 
