@@ -1,7 +1,6 @@
 """Five minutes on a machine with GPUs, one or eight: does what was never run on one work there? Paste what it prints.
 
-    python benchmarks/gpu_smoke.py                    on all GPUs that can be seen
-    python benchmarks/gpu_smoke.py --processes 2      on two of them
+    python benchmarks/gpu_smoke.py                    on all GPUs that CUDA_VISIBLE_DEVICES leaves
     python benchmarks/gpu_smoke.py --device cpu       a dry run in two CPU processes: the script works, and no more is known
 
 Gates are compared with the CPU's, and so are the losses of short training runs with a small random encoder: on one GPU, on
@@ -77,9 +76,6 @@ class Machine:
         return [*lines, f"CUDA {torch.version.cuda}, HIP {torch.version.hip}; {self.processes} processes"]
 
 
-# ---- gates, on one device -----------------------------------------------------------------------------------------------
-
-
 def released(device: str, dtype: torch.dtype = torch.float32, attention: str = "sdpa") -> Any:
     """The released head in fp32 on an encoder in `dtype`."""
     model = load_model(None, device=device)
@@ -128,9 +124,6 @@ GATES: dict[str, Callable[[Machine], str]] = {"gates": compare_gates, "throughpu
 def check_gates(machine: Machine, name: str) -> str:
     command = [sys.executable, __file__, "--device", machine.device, "--gates", name, str(machine.folder)]
     return finish(subprocess.Popen(command, **PIPES)).splitlines()[-1]
-
-
-# ---- training, in processes of its own ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -259,9 +252,6 @@ def train_by_removal(machine: Machine, name: str) -> str:
     return "held-out sufficiency: " + ", ".join(f"{value:.3f} ({selector})" for selector, value in saved.items())
 
 
-# ---- all of it ----------------------------------------------------------------------------------------------------------
-
-
 def choose_checks(machine: Machine) -> dict[str, Callable[[], str]]:
     """One GPU is all devices; loss scaling in fp16 needs a GPU."""
     left_out = {"all devices" if machine.processes == 1 else "", "" if machine.on_gpu else "one device, fp16"}
@@ -275,7 +265,6 @@ def choose_checks(machine: Machine) -> dict[str, Callable[[], str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: %(default)s")
-    parser.add_argument("--processes", type=int, help="that train together (default: one a GPU; two on a CPU)")
     parser.add_argument("--gates", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -286,8 +275,7 @@ def main() -> int:
         return 0
     began, failed = time.perf_counter(), {}
     with tempfile.TemporaryDirectory(prefix="hardkuma-smoke-") as folder:
-        processes = arguments.processes or (torch.cuda.device_count() if arguments.device == "cuda" else 2)
-        machine = Machine(arguments.device, processes, Path(folder))
+        machine = Machine(arguments.device, torch.cuda.device_count() if arguments.device == "cuda" else 2, Path(folder))
         checks = choose_checks(machine)
         print("### benchmarks/gpu_smoke.py\n\n- " + "\n- ".join(machine.describe()))
         print("\n| check | | seconds | |\n|---|---|---:|---|", flush=True)
