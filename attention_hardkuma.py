@@ -8,7 +8,6 @@ argument of one forward call; nothing is stored on a module.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,23 +20,25 @@ from transformers.masking_utils import sdpa_mask
 ADDITIVE_MASK_FAMILIES = ("mpnet",)
 
 
-@dataclass
 class AttentionTap:
     """What one encoder call wants of the attention.
+
+    No dataclass: FSDP copies those on their way into a layer, and what the layer sums would be lost.
 
     Attributes:
         key_bias: (batch, length), added to every query's logits; log g for a gated input.
         content: (batch, length), 1 on content tokens; with `layers`, asks for attention sums.
         layers: indices (from 0) of the layers whose attention is summed.
         return_weights: give every layer's weights back to the encoder, as `output_attentions` wants them.
+        calls: of the attention so far.
+        sums: attention received and given, of each of these layers.
     """
 
-    key_bias: Tensor | None = None
-    content: Tensor | None = None
-    layers: frozenset[int] = frozenset()
-    return_weights: bool = False
-    calls: int = 0
-    sums: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    def __init__(self, key_bias: Tensor | None = None, content: Tensor | None = None, layers: frozenset[int] = frozenset()):
+        self.key_bias, self.content, self.layers = key_bias, content, layers
+        self.return_weights = False
+        self.calls = 0
+        self.sums: list[tuple[Tensor, Tensor]] = []
 
     def keep(self, weights: Tensor) -> None:
         """Add one layer's weights, (batch, heads, query, key), to the sums; see `attention_features`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,12 +12,13 @@ from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
-@dataclass
 class HeadMeans(AttentionTap):
     """A tap that keeps each layer's attention averaged over heads, (batch, query, key), while the encoder runs sdpa."""
 
-    means: list[Tensor] = field(default_factory=list)
-    heads: int = 0
+    def __init__(self, content: Tensor, layers: frozenset[int]):
+        super().__init__(content=content, layers=layers)
+        self.means: list[Tensor] = []
+        self.heads = 0
 
     def keep(self, weights: Tensor) -> None:
         self.means.append(weights.mean(1))

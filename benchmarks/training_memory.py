@@ -144,9 +144,7 @@ def measure(objective: str, encoder: str, text: Path, output: Path, removal_sent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[100_000, 1_000_000], metavar="N", help="default: %(default)s"
-    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="default: %(default)s")
     parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES), help="default: both")
     parser.add_argument("--data", nargs="+", default=["bundled"], metavar="FILE", help="default: the bundled corpus")
     parser.add_argument("--encoder", help="folder or Hub id (default: a random one of --layers layers)")

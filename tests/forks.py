@@ -128,13 +128,14 @@ class ForkServer:
         return fork
 
     def start_ranks(self, number: int, code: str, *arguments: object, **options: object) -> list[Fork]:
-        """Run code in several forks that find each other, by the variables that torchrun and accelerate set."""
+        """Run code in several forks that find each other, by the variables that torchrun and accelerate set, of which
+        options may change some."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
         size = {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number), **rendezvous}
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **size} for rank in range(number)]
-        return [self.start(code, *arguments, **options, **rank) for rank in ranks]
+        return [self.start(code, *arguments, **{**rank, **options}) for rank in ranks]
 
 
 def serve(control: socket.socket) -> str:

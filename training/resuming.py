@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ..modeling_hardkuma import HardKumaModel
+from .sharding import cut_like, gather_whole, join_like, local_part
 
 
 @dataclass
@@ -29,16 +31,23 @@ class Progress:
 
 
 def trained_state(model: HardKumaModel) -> dict[str, Tensor]:
-    """Copies of all that training may change: the gate head, and the encoder unless it is frozen."""
-    prefix = "gate_head." if model.config.freeze_encoder else ""
-    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items() if name.startswith(prefix)}
+    """Copies of all that training may change: the gate head, and the encoder unless it is frozen. Of a sharded model, this
+    process's part of it."""
+    return {name: local_part(value.detach()).cpu().clone() for name, value in _trained(model).items()}
 
 
 def load_trained_state(model: HardKumaModel, state: dict[str, Tensor]) -> None:
     """Put `trained_state` back; a tensor that does not belong is an error."""
-    missing = model.load_state_dict(state, strict=False)
-    if missing.unexpected_keys:
-        raise ValueError(f"the checkpoint holds {missing.unexpected_keys[0]!r}, which this model does not have.")
+    own = model.state_dict()
+    unexpected = [name for name in state if name not in own]
+    if unexpected:
+        raise ValueError(f"the checkpoint holds {unexpected[0]!r}, which this model does not have.")
+    model.load_state_dict({name: join_like(value, own[name]) for name, value in state.items()}, strict=False)
+
+
+def _trained(model: HardKumaModel) -> dict[str, Tensor]:
+    prefix = "gate_head." if model.config.freeze_encoder else ""
+    return {name: value for name, value in model.state_dict().items() if name.startswith(prefix)}
 
 
 def save_checkpoint(
@@ -48,18 +57,32 @@ def save_checkpoint(
     best: dict[str, Tensor] | None,
     progress: Progress,
     keep: int,
-) -> Path:
-    """Write `folder/step-N` completely, then make it visible, then delete older ones."""
+    writes: bool = True,
+) -> None:
+    """Write `folder/step-N` completely, then make it visible, then delete older ones.
+
+    Tensors are written whole: a sharded run can be resumed by any number of processes.
+
+    Args:
+        best: the best `trained_state` so far.
+        keep: how many checkpoints stay.
+        writes: false in processes that only bring their parts of a sharded model.
+    """
+    own = model.state_dict()
+    parts = {"model": _trained(model), "optimizer": _optimizer_tensors(optimizer)}
+    if best is not None:
+        parts["best"] = {name: join_like(value, own[name]) for name, value in best.items()}
+    files = {f"{name}.safetensors": gather_whole(tensors, keeps=writes) for name, tensors in parts.items()}
+    if not writes:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{progress.step:08d}"
     temporary = folder / f".{target.name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        save_file(trained_state(model), temporary / "model.safetensors")
-        save_file(_optimizer_tensors(optimizer), temporary / "optimizer.safetensors")
-        if best is not None:
-            save_file(best, temporary / "best.safetensors")
+        for name, tensors in files.items():
+            save_file(tensors, temporary / name)
         (temporary / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         os.rename(temporary, target)
@@ -70,7 +93,6 @@ def save_checkpoint(
         ) from error
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
-    return target
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -82,27 +104,37 @@ def load_checkpoint(
     path: Path, model: HardKumaModel, optimizer: torch.optim.Optimizer
 ) -> tuple[Progress, dict[str, Tensor] | None]:
     """Restore model and optimiser to the bit; returns the progress and the best state so far."""
-    load_trained_state(model, load_file(path / "model.safetensors"))
-    _restore_optimizer(optimizer, load_file(path / "optimizer.safetensors"))
-    best = path / "best.safetensors"
+    own, best = model.state_dict(), path / "best.safetensors"
+    load_trained_state(model, _read_parts(path / "model.safetensors", own))
+    _restore_optimizer(optimizer, path / "optimizer.safetensors")
     progress = Progress(**json.loads((path / "progress.json").read_text(encoding="utf-8")))
-    return progress, load_file(best) if best.is_file() else None
+    return progress, _read_parts(best, own) if best.is_file() else None
+
+
+def _read_parts(path: Path, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """This process's parts of the tensors of a file, on the CPU."""
+    with safe_open(path, "pt") as file:
+        whole = ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 # it is no dict
+        return {name: local_part(cut_like(value, like.get(name, value))).cpu() for name, value in whole}
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
     return {
-        f"{number}.{name}": value.detach().cpu().clone()
+        f"{number}.{name}": value
         for number, values in state.items()
         for name, value in values.items()
         if isinstance(value, Tensor)
     }
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    whole = optimizer.state_dict()
+def _restore_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    with safe_open(path, "pt") as file:
+        for key in file.keys():  # noqa: SIM118 # it is no dict
+            number, name = key.split(".", 1)
+            value, parameter = file.get_tensor(key), parameters[int(number)]
+            value = cut_like(value, parameter) if value.shape == parameter.shape else value
+            state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

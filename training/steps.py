@@ -134,13 +134,13 @@ def _in_parts(
     """
     base = accelerator.unwrap_model(model)
     parts = [_part(batch, start, size) for start in range(0, len(batch["input_ids"]), size)]
-    state = torch.get_rng_state()  # dropout must fall alike in both runs
-    with torch.no_grad():
+    device = accelerator.device
+    # Dropout must fall alike in both runs, so the generators are put back after the first; a GPU has one of its own.
+    with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
         rows = LossRows.join([model(**part, return_rows=True) for part in parts])
     leaves = [value.detach().requires_grad_() for value in _differentiable(rows)]
     loss, losses = base.losses_of(LossRows(rows.content, *leaves))
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-    torch.set_rng_state(state)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         with nullcontext() if last else accelerator.no_sync(model):

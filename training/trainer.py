@@ -11,15 +11,15 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, broadcast_object_list, gather_object
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, broadcast_object_list
 from torch import Tensor
 from tqdm import tqdm
 
@@ -33,17 +33,17 @@ from .criterion import Quality, mean_quality, selection_quality
 from .fitting import take_meaning
 from .form import FormTraining, train_by_form
 from .interrupts import InterruptFlag
-from .needed import COMPARED, needed_rows
+from .preparing import open_store, prepare_store
 from .recipe import Recipe
 from .removal import Removal, train_by_removal
 from .report import KINDS_PICTURE, Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
+from .sharding import gather_whole, shard_model
 from .specialise import name_kinds, specialise
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
-from .store import StateStore, TokenFile, encode_sentences, usable_rows, write_tokens
-from .texts import split_held_out, spool_training_texts
+from .store import StateStore
 
-EXAMPLES = 2000  # texts by whose words selectors that part are named
+PATIENCE = timedelta(hours=3)  # of processes that wait while one of them tokenises and encodes the text
 
 
 class Trainer:
@@ -61,20 +61,22 @@ class Trainer:
         recipe.check_model()  # before anything is read, claimed or loaded
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
         trackers: dict[str, Any] = {"log_with": recipe.trackers, "project_dir": recipe.output} if recipe.trackers else {}
-        self.accelerator = Accelerator(mixed_precision=recipe.mixed_precision, **trackers)
-        if recipe.batch_size % self.accelerator.num_processes:
-            raise ValueError(
-                f"batch_size {recipe.batch_size} cannot be shared by {self.accelerator.num_processes} processes; "
-                "use a multiple."
-            )
+        patience = InitProcessGroupKwargs(timeout=PATIENCE)
+        self.accelerator = Accelerator(mixed_precision=recipe.mixed_precision, kwargs_handlers=[patience], **trackers)
+        self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
+        self._check_processes()
         self._claim_output(resume)
         torch.manual_seed(recipe.seed)
         self.base = HardKumaModel.from_encoder(recipe.encoder, **recipe.model_settings()).to(self.accelerator.device)
         self.store, self.rows, self.held_out = self._prepare_text()
+        if self.sharded:
+            shard_model(self.base, self.accelerator)
         trained = [parameter for parameter in self.base.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-        self.model, self.optimizer = self.accelerator.prepare(self.base, optimizer)
-        self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
+        if self.sharded:
+            self.model, self.optimizer = self.base, self.accelerator.prepare_optimizer(optimizer)
+        else:
+            self.model, self.optimizer = self.accelerator.prepare(self.base, optimizer)
         self.interrupt = InterruptFlag()
         self.progress = Progress()
         self.best: dict[str, Tensor] | None = None
@@ -93,6 +95,20 @@ class Trainer:
 
     # ---- before the first step ----------------------------------------------------------------------------------------
 
+    def _check_processes(self) -> None:
+        recipe, processes = self.recipe, self.accelerator.num_processes
+        if recipe.batch_size % processes:
+            raise ValueError(f"batch_size {recipe.batch_size} cannot be shared by {processes} processes; use a multiple.")
+        if self.sharded and not self.accelerator.is_fsdp2:
+            raise ValueError(
+                "weights are sharded by FSDP2 alone; use fsdp_version: 2, as recipes/accelerate/fsdp.yaml does."
+            )
+        if self.sharded and recipe.objective == "removal":
+            raise ValueError(
+                "objective: removal fits a small gate head, of which there is nothing to shard; use "
+                "recipes/accelerate/multi_gpu.yaml instead of fsdp.yaml."
+            )
+
     def _claim_output(self, resume: bool) -> None:
         """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
         saved = self.output / "recipe.yaml"
@@ -110,55 +126,21 @@ class Trainer:
 
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
-        recipe, folder = self.recipe, self.output / "store"
         self.examples: list[str] = []
-        self._on_each_machine(self._build_store)
-        store = StateStore(folder)
-        rows, held_out = self._split_rows(store)
-        if len(rows) < recipe.batch_size:
-            raise ValueError(
-                f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
-                "give more text or a smaller batch_size."
-            )
-        compared = rows[store.is_encoded(rows)][:COMPARED]
-        if float(np.ptp(store.anchors()[compared], axis=0).max()) < 1e-6:
-            raise ValueError("all sentences have the same embedding: there is nothing to tell apart. Check the corpus.")
-        return store, rows, held_out
-
-    def _split_rows(self, tokens: TokenFile) -> tuple[np.ndarray, np.ndarray]:
-        return split_held_out(usable_rows(tokens, self.base), self.recipe.held_out, self.recipe.seed)
-
-    def _build_store(self) -> None:
-        """Read, tokenise and encode the text, in a stream."""
-        recipe, model = self.recipe, self.base.eval()
-        self.output.mkdir(parents=True, exist_ok=True)  # of another machine's disk
-        texts = spool_training_texts(recipe, self.log, self.output)
-        tokens = write_tokens(model, texts, self.output / "store")
-        rows, held_out = self._split_rows(tokens)
-        if model.config.kinds:
-            sample = np.random.default_rng(recipe.seed).permutation(rows)[:EXAMPLES]
-            self.examples = [texts[row] for row in sample]
-        cache_type = recipe.cache_type if model.config.freeze_encoder and recipe.cache == "auto" else None
-        needed = partial(needed_rows, model, tokens, rows, held_out, recipe)
-        encode_sentences(model, tokens, cache_type, needed, log=self.log)
-
-    def _on_each_machine(self, work: Callable[[], None]) -> None:
-        """Let one process of each machine do this while the others wait; where one fails, all do."""
-        failures: list[str | None] = [None]
-        if self.accelerator.is_local_main_process:
+        failure: str | None = None
+        if self.accelerator.is_main_process:  # the others wait, those of other machines too; where it fails, all do
             try:
-                work()
+                self.examples = prepare_store(self.base.eval(), self.recipe, self.output, self.log)
             except (OSError, ValueError) as error:
                 if self.accelerator.num_processes == 1:
                     raise
-                failures = [str(error)]
-        failed = [text for text in gather_object(failures) if text is not None]
-        if failed:
-            raise ValueError(failed[0])
+                failure = str(error)
+        failure = broadcast_object_list([failure])[0]
+        if failure is not None:
+            raise ValueError(failure)
+        return open_store(self.base, self.recipe, self.output)
 
     def _resume(self) -> None:
-        if self.sharded:
-            raise ValueError("--resume does not work with FSDP, which writes no checkpoints here; start without it.")
         complete = checkpoints(self.output / "checkpoints")
         if complete:
             self.progress, self.best = load_checkpoint(complete[-1], self.base, self.optimizer)
@@ -298,11 +280,10 @@ class Trainer:
         self.accelerator.log({key: value for key, value in entry.items() if key != "step"}, step=entry["step"])
 
     def _save_checkpoint(self) -> None:
-        if self.sharded:
-            return
-        if self.accelerator.is_main_process:
-            folder = self.output / "checkpoints"
-            save_checkpoint(folder, self.base, self.optimizer, self.best, self.progress, self.recipe.keep)
+        main, folder = self.accelerator.is_main_process, self.output / "checkpoints"
+        if main or self.sharded:  # of sharded weights every process has a part
+            save_checkpoint(folder, self.base, self.optimizer, self.best, self.progress, self.recipe.keep, writes=main)
+        if main:
             self._write_log()
         self.accelerator.wait_for_everyone()
 
@@ -329,12 +310,15 @@ class Trainer:
         return folder
 
     def _gather_shards(self) -> None:
-        """Put the shards of all processes together in a model of its own, on the CPU of the main process."""
-        whole = self.accelerator.get_state_dict(self.model)
-        if self.accelerator.is_main_process:
+        """Put the shards of all processes together in a model of its own, on the main process's device: what is left to do
+        may go over all text."""
+        main = self.accelerator.is_main_process
+        whole = gather_whole(self.base.state_dict(), keeps=main)
+        if main:
             tokenizer, self.base = self.base.tokenizer, HardKumaModel(self.base.config)
             self.base.load_state_dict(whole)
             self.base.tokenizer = tokenizer
+            self.base.to(self.accelerator.device)
 
     def finish_gates(self) -> FormTraining | None:
         """Selectors that part and gates of entities, where there are any; rates, where they are held; the surface view."""

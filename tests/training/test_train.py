@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -153,9 +154,24 @@ def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_
     assert [e["loss"] for e in live if "loss" in e] == pytest.approx([e["loss"] for e in stored if "loss" in e], abs=1e-4)
 
 
-def test_trainable_encoder_mixed_precision_and_parts(arguments: Callable, tmp_path: Path) -> None:
+def test_trainable_encoder_mixed_precision_and_parts(
+    arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder's products are in bf16 in every training pass, of rationales too."""
+    types: list[torch.dtype] = []
+    real = trainer.train_step
+
+    def step(model: HardKumaModel, *rest: Any) -> object:
+        layer = model.encoder.encoder.layer[0].intermediate.dense
+        hook = layer.register_forward_hook(lambda _, inputs, output: types.append(output.dtype))
+        result = real(model, *rest)
+        hook.remove()
+        return result
+
+    monkeypatch.setattr(trainer, "train_step", step)
     extra = {"model__freeze_encoder": "false", "mixed_precision": "bf16", "micro_batch": 4, "max_steps": 2}
     assert run(arguments(**extra)) == 0
+    assert types and set(types) == {torch.bfloat16}
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert not model.config.freeze_encoder
 
@@ -332,6 +348,23 @@ def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, 
     short.write_text("a b\nc d\n")
     assert "no sentence of 4 to 64 words" in failing(arguments(data=f"[{short}]"), capsys)
     assert not list(tmp_path.glob("*/model")), "nothing half-written"
+
+
+def test_what_one_process_cannot_read_ends_all(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
+    """The text is read by one process of a machine; the others must not wait for it."""
+    absent = tmp_path / "absent.txt"
+    ranks = forks.start_ranks(2, TRAIN, *arguments("two", data=f"[{absent}]"), ACCELERATE_USE_CPU="true")
+    assert [rank.wait(120) for rank in ranks] == [1, 1]
+    assert all(f"train.py: {absent}: no such file" in rank.stderr for rank in ranks)
+
+
+def test_machines_share_what_one_of_them_encodes(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
+    """Two processes, each the first of its machine."""
+    machine = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "ACCELERATE_USE_CPU": "true"}
+    ranks = forks.start_ranks(2, TRAIN, *arguments("two", max_steps=2), **machine)
+    assert [rank.wait(120) for rank in ranks] == [0, 0], ranks[0].stderr[-3000:]
+    assert ["tokenising" in rank.stderr for rank in ranks] == [True, False]
+    assert (tmp_path / "two" / "model").is_dir()
 
 
 def test_disk_full_while_saving(

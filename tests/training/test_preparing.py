@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardkuma.training import calibration, needed
+from hardkuma.training import calibration, preparing
 from hardkuma.training.arguments import parse_arguments
-from hardkuma.training.needed import needed_rows
+from hardkuma.training.preparing import needed_rows
 from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.sentences import MIN_WORDS, choose_sentences
 from hardkuma.training.store import StateStore, TokenFile, write_tokens
@@ -24,7 +24,7 @@ REMOVAL = {"objective": "removal", "surface": False, "removal_sentences": 3}
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed, "COMPARED", 2)
+    monkeypatch.setattr(preparing, "COMPARED", 2)
     monkeypatch.setattr(calibration, "SENTENCES", 2)
     monkeypatch.setattr(calibration, "SENTENCES_OF_KINDS", 4)
 
