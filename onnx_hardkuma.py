@@ -339,7 +339,7 @@ def _described(path: Path, facts: dict[str, str]) -> Path:
 
 
 def _probe_batches(model: HardKumaModel, graph: GateGraph) -> list[dict[str, Tensor]]:
-    """The probes one by one, all together, and all with more padding than they need."""
+    """A short probe by itself, all of them together, and the short one with more padding than it needs."""
     numbers = [model.config.find_selector(name) for name in graph.selectors]
     batches: list[dict[str, Tensor]] = []
     for texts in ([PROBES[2]], list(PROBES)):
@@ -347,7 +347,7 @@ def _probe_batches(model: HardKumaModel, graph: GateGraph) -> list[dict[str, Ten
         for batch in chunk.batches():
             batches.append({name: batch.get(name, torch.zeros_like(batch["input_ids"])).long() for name in graph.inputs})
     # The mask is 0 there, so the ids are of no account.
-    batches.append({name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batches[-1].items()})
+    batches.append({name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batches[0].items()})
     return batches
 
 

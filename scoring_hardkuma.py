@@ -134,7 +134,7 @@ class TextChunk:
         }
         self._batches = list(windows.batches(batch_size, model.batch_tokens))
         self.waiting = len(self._batches)
-        self._expected = deque[tuple[Tensor, Tensor]]()
+        self._expected: deque[tuple[Tensor, Tensor]] = deque()
         self._probabilities = torch.zeros(len(selectors), len(windows.starts))
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
@@ -169,8 +169,8 @@ def run_parts(
         selectors: numbers of one selector, or of all in their order.
     """
     name = model.config.names[selectors[0]] if len(selectors) == 1 else None
-    open_parts = deque[tuple[list[TextChunk], int]]()  # chunks so far, and how many there will be
-    running = deque[TextChunk]()
+    open_parts: deque[tuple[list[TextChunk], int]] = deque()  # chunks so far, and how many there will be
+    running: deque[TextChunk] = deque()
 
     def batches() -> Iterator[dict[str, Tensor]]:
         for texts, words in parts:

@@ -209,7 +209,7 @@ def _score(
     """Each chunk with its records. The next one is read while a backend works on this one."""
     from ..words_hardkuma import stream_records
 
-    read = deque[list[RowText]]()
+    read: deque[list[RowText]] = deque()
 
     def texts() -> Iterator[list[str]]:
         for chunk in chunks:
@@ -362,7 +362,7 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     done = parts.finished()
     group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
     tally, missing, count = Tally(), 0, 0
-    numbers = deque[int]()
+    numbers: deque[int] = deque()
     with _progress_bar(arguments, group.rank == 0) as bar:
 
         def own_chunks() -> Iterator[list[RowText]]:
