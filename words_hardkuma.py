@@ -164,7 +164,7 @@ class ScoredText:
         return self._adjacent(*self.words[number - 1], self.words[number][0])
 
     def _adjacent(self, start: int, end: int, following: int) -> bool:
-        if _BETWEEN.fullmatch(self.text, end, following):
+        if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
             return True
         initial = end - start == 1 and self.text[start].isupper()
         return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import sys
 from collections import deque
@@ -241,6 +242,8 @@ def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: s
     chosen = choose_backend(model, name, arguments.selector, log, make=arguments.file is not None)
     if chosen.name == "onnx":
         torch.set_num_threads(1)  # all but the model is too small to be shared, and would be in the way of it
+    gc.collect()
+    gc.freeze()  # records are many small objects, with which Python would search all modules for garbage again and again
     return chosen
 
 
