@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=command.EXAMPLES
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run, check=command.check, usage_error=subparser.error)
+        subparser.set_defaults(run=command.run, check=command.check, usage_error=subparser.error, reject=subparser.reject)
     for name, delegated in DELEGATED_COMMANDS.items():
         commands.add_parser(name, help=delegated.SUMMARY, add_help=False)
     return parser
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             parsed, unknown = build_parser().parse_known_args(given)
             if unknown:  # said by the command, whose help is the one to read
-                parsed.usage_error(f"unrecognized arguments: {' '.join(unknown)}")
+                parsed.reject(unknown)
             try:
                 parsed.check(parsed)
             except ValueError as error:

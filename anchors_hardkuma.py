@@ -46,7 +46,7 @@ class AnchorModel(GateModel, Protocol):
 
     def __call__(self, *inputs: Any, **options: Any) -> Any: ...
 
-    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Tensor]:
+    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Any]:
         """{"embedding": (batch, dim)}."""
         ...
 

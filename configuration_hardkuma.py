@@ -273,14 +273,17 @@ class HardKumaConfig(PreTrainedConfig):
         >>> config.of_selector("target_rate", 0), config.of_selector("selector_unit", 1)
         (0.3, 'token')
         """
-        value = getattr(self, setting)
-        return value[self.names[selector]] if isinstance(value, dict) else value
+        # Dozens of times in a pass of the model: transformers makes each look at a config's attribute cost microseconds.
+        settings = vars(self)
+        value = settings[setting]
+        return value[settings["selector_names"][selector]] if isinstance(value, dict) else value
 
     @property
     def names(self) -> list[str]:
         """`selector_names`, always there."""
-        assert self.selector_names is not None, "filled in when the config is made"
-        return self.selector_names
+        names = self.selector_names
+        assert names is not None, "filled in when the config is made"
+        return names
 
     @property
     def target_rates(self) -> list[float]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ TRAVELLING_FILES = (
     "pipeline_hardkuma.py",
     "handler.py",
 )
+TOKENS = "1_WeightedLayerPooling"  # the folder of that module of sentence-transformers
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -100,8 +102,10 @@ def _publish(folder: Path, target: Path) -> None:
         for old in target.glob("model*.safetensors*"):
             if old.name not in new:
                 old.unlink()
-    for path in sorted(folder.iterdir()):
-        os.replace(path, target / path.name)
+    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        place = target / path.relative_to(folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
 
 
 def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, config: HardKumaConfig) -> None:
@@ -142,23 +146,39 @@ def _find(name: str, source: str | None, beside_code: bool = True) -> Path | Non
     return None if path is None else Path(path)
 
 
-def write_sentence_transformers(folder: Path) -> None:
+def write_sentence_transformers(folder: Path, dimension: int) -> None:
     """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding.
 
     `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection,
     `encode(texts, selector="entities")` that of another selector: "kwargs" names the
     arguments of `encode` that sentence-transformers hands on to `HardKumaModel.sentence_features`.
+
+    Of what that method returns its `Transformer` hands on one tensor, and hidden states where the config asks for them. A
+    mean over layers, here of the last one alone, calls these "token_embeddings", which `encode(output_value=...)` wants.
+
+    Args:
+        folder: where to write.
+        dimension: of the embeddings.
     """
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    module["kwargs"] = ["embedding", "rate", "selector"]
+    sentences: dict[str, Any] = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    sentences["kwargs"] = ["embedding", "rate", "selector"]
     settings = {
         "transformer_task": "feature-extraction",
         "modality_config": {"text": {"method": "sentence_features", "method_output_name": "embedding"}},
         "module_output_name": "sentence_embedding",
+        "config_kwargs": {"output_hidden_states": True},
     }
-    _write_json(folder / "modules.json", [module])
+    tokens = {"idx": 1, "name": "1", "path": TOKENS, "type": "sentence_transformers.models.WeightedLayerPooling"}
+    _write_json(folder / "modules.json", [sentences, tokens])
     _write_json(folder / "sentence_bert_config.json", settings)
     _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    (folder / TOKENS).mkdir(exist_ok=True)
+    # sentence-transformers asks the last module for the dimension of an embedding.
+    layers = {"embedding_dimension": dimension, "layer_start": 0, "num_hidden_layers": 0}
+    _write_json(folder / TOKENS / "config.json", layers)
+    # One number: not worth another import in a file that travels.
+    header = json.dumps({"layer_weights": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / TOKENS / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<f", 1.0))
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -7,7 +7,9 @@
 
 Records are those of the pipeline `token-gates`, pairs those of `explain_pair`. The endpoint's server answers any exception
 with status 400 and {"error": message}; every message here says what was wrong with the request. Environment variables
-bound a request: HARDKUMA_MAX_CHARACTERS (of one text, 20000) and HARDKUMA_MAX_TEXTS (of one request, 128).
+bound a request: HARDKUMA_MAX_CHARACTERS (of one text, 20000) and HARDKUMA_MAX_TEXTS (of one request, 128). Requests are
+answered one by one; HARDKUMA_MAX_WAITING of them wait (32), each HARDKUMA_MAX_SECONDS at most (60), and others are told
+to try again.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import pipeline
 
 MAX_CHARACTERS = 20_000
 MAX_TEXTS = 128
+MAX_WAITING = 32
+MAX_SECONDS = 60
 
 # What a request may set, by kind of input: name -> type.
 TEXT_PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": str}
@@ -28,11 +34,55 @@ PAIR_PARAMETERS = {"rate": float, "links": int, "seed": int, "use_surface": bool
 
 
 class RequestError(ValueError):
-    """A request that is at fault, with the status that fits: 400 (malformed), 413 (too large) or 422 (bad values)."""
+    """A request without an answer, with the status that fits: 400 (malformed), 413 (too large), 422 (bad values) or 503
+    (too many at once)."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
         self.status = status
+
+
+class Turns:
+    """One at a time: the others wait, but not too many of them and not too long.
+
+    Without a bound every request of a crowd is answered late, most of them after whoever asked has given up.
+
+    >>> turns = Turns(waiting=0, seconds=1)
+    >>> with turns.take():
+    ...     with turns.take():
+    ...         pass
+    Traceback (most recent call last):
+    hardkuma.handler.RequestError: Busy: 0 others are waiting already. Try again in a moment.
+
+    Args:
+        waiting: how many may wait beside the one whose turn it is.
+        seconds: how long each may wait.
+    """
+
+    def __init__(self, waiting: int, seconds: float):
+        self.waiting, self.seconds = waiting, seconds
+        self._turn, self._count = threading.Lock(), threading.Lock()
+        self._present = 0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Wait for one's turn, and have it until the block ends; a `RequestError` where that cannot be."""
+        with self._count:
+            if self._present > self.waiting:
+                raise RequestError(503, f"Busy: {self.waiting} others are waiting already. Try again in a moment.")
+            self._present += 1
+        try:
+            if not self._turn.acquire(timeout=self.seconds):
+                raise RequestError(
+                    503, f"Busy: the turn did not come within {self.seconds} seconds. Try again in a moment."
+                )
+            try:
+                yield
+            finally:
+                self._turn.release()
+        finally:
+            with self._count:
+                self._present -= 1
 
 
 class EndpointHandler:
@@ -44,10 +94,10 @@ class EndpointHandler:
         # A task of the checkpoint's own, which transformers does not list.
         self.pipeline: Any = pipeline("token-gates", model=str(path), trust_remote_code=True)  # type: ignore[call-overload]
         # The server calls from several threads, and a tokenizer can be used by one at a time.
-        self._lock = threading.Lock()
+        self._turns = Turns(_limit("HARDKUMA_MAX_WAITING", MAX_WAITING), _limit("HARDKUMA_MAX_SECONDS", MAX_SECONDS))
 
     def __call__(self, data: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
-        """Answer one request; raises `RequestError` for one that is at fault.
+        """Answer one request; raises `RequestError` for one that is at fault, or too many.
 
         Args:
             data: {"inputs": text, list of texts or {"a": text, "b": text}, "parameters": {...}}; see the module.
@@ -61,13 +111,13 @@ class EndpointHandler:
         is_pair = isinstance(inputs, dict)
         parameters = _read_parameters(data.get("parameters"), PAIR_PARAMETERS if is_pair else TEXT_PARAMETERS)
         self._check_texts(inputs)
-        try:
-            with self._lock:
+        with self._turns.take():
+            try:
                 if is_pair:
                     return self.pipeline.model.explain_pair(inputs["a"], inputs["b"], **parameters)
                 return self.pipeline(inputs, **parameters)
-        except ValueError as error:
-            raise RequestError(422, str(error)) from error
+            except ValueError as error:
+                raise RequestError(422, str(error)) from error
 
     def _check_texts(self, inputs: Any) -> None:
         if isinstance(inputs, dict):

@@ -315,10 +315,12 @@ class HardKumaModel(HardKumaCore):
         embedding: str = "rationale",
         rate: float | None = None,
         selector: str | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """What sentence-transformers calls: one embedding as "embedding" (batch, dim).
 
         `SentenceTransformer.encode(texts, embedding="anchor")` and `encode(texts, rate=0.2)` hand their arguments on.
+        With `config.output_hidden_states`, as sentence-transformers loads it, "hidden_states" are those of the last layer,
+        (batch, length, hidden), alone in a tuple: what `encode(texts, output_value="token_embeddings")` gives.
 
         Args:
             embedding: "rationale", "complement" or "anchor".
@@ -327,14 +329,16 @@ class HardKumaModel(HardKumaCore):
         """
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
-        if embedding == "anchor":
-            out = self(input_ids, attention_mask, token_type_ids, rate=rate, return_embeddings=False, return_dict=True)
-            return {"embedding": out.anchor_embedding}
-        # As in `forward`, without what nobody asked for: the other embeddings, and the layers that only they need.
+        tokens = bool(self.config.output_hidden_states)
+        # As in `forward`, without what nobody asked for: gates, the other embeddings, the layers that only they need.
         batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
-        chosen = [self.config.find_selector(selector)]
-        encoding = self._encode(batch, None, chosen, whole=self.config.view == "hidden")
+        chosen = [] if embedding == "anchor" else [self.config.find_selector(selector)]
+        whole = tokens or embedding == "anchor" or self.config.view == "hidden"
+        encoding = self._encode(batch, None, chosen, whole=whole)
         with torch.autocast(device_type=encoding.states.device.type, enabled=False):
+            if embedding == "anchor":
+                anchor = self._anchor(self._pool_all(batch, encoding.states))
+                return _sentence_features(anchor, batch.restore(encoding.states) if tokens else None)
             gate, probs = self._probabilities(batch, encoding.features, chosen)
             self._check_finite(probs.flatten(1))
             gates = self._gates(gate, probs, None, batch, chosen, rate) * batch.content[:, None]
@@ -345,7 +349,8 @@ class HardKumaModel(HardKumaCore):
                 )
             weights = gates if embedding == "rationale" else 1 - gates
             embeddings = encoding.features.get("input")
-            return {"embedding": gated_embeddings(self, batch, encoding.states, embeddings, weights).flatten(1)}
+            gated = gated_embeddings(self, batch, encoding.states, embeddings, weights).flatten(1)
+        return _sentence_features(gated, batch.restore(encoding.states) if tokens else None)
 
     @torch.no_grad()
     def adapt_surface(self, batches: Iterable[dict[str, Any]]) -> Tensor:
@@ -386,6 +391,10 @@ class HardKumaModel(HardKumaCore):
 def _without_axis(tensor: Tensor, one: bool) -> Tensor:
     """(batch, K, ...) -> (batch, ...) where one selector is asked for or there is only one."""
     return tensor[:, 0] if one else tensor
+
+
+def _sentence_features(embedding: Tensor, states: Tensor | None) -> dict[str, Any]:
+    return {"embedding": embedding} if states is None else {"embedding": embedding, "hidden_states": (states,)}
 
 
 def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:

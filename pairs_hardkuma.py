@@ -41,7 +41,6 @@ NEGATIONS = frozenset(
 SAME_SIMILARITY = 0.7
 
 
-@torch.inference_mode()
 def explain_pair(
     model: AnchorModel,
     a: str,
@@ -104,28 +103,55 @@ def explain_pair(
     >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
     False
     """
-    for name, text in (("a", a), ("b", b)):
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
+    options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
+    return explain_pairs(model, [(a, b)], rate=rate, links=links, seed=seed, chance=chance, **options)[0]
+
+
+@torch.inference_mode()
+def explain_pairs(
+    model: AnchorModel,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    rate: float = 0.2,
+    links: int = 10,
+    seed: int = 0,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+    chance: float | None = None,
+) -> list[dict[str, Any]]:
+    """What `explain_pair` says of each pair. A text that several pairs need, such as the question of a search, is encoded
+    once, and all that is encoded shares batches.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> answers = explain_pairs(model, [("my cat", other) for other in ("A cat sleeps.", "Interest rates rose.")])
+    >>> [answer["explained"] for answer in answers]
+    [True, False]
+    """
+    for pair in pairs:
+        for name, text in zip("ab", pair, strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
     if rate is None:
         raise ValueError("rate must be a fraction in (0, 1], got None.")
     check_selection(rate, None)
     if isinstance(links, bool) or not isinstance(links, int) or links < 0:
         raise ValueError(f"links must be a whole number >= 0, got {links!r}.")
-    scored = score_texts(model, [a, b], batch_size=batch_size, use_surface=use_surface, selector=selector)
-    explanation = _Explanation(model, scored, rate, batch_size, _chance_of(model) if chance is None else float(chance))
-    explanation.verify()
-    result: dict[str, Any] = {"similarity": explanation.similarity, "chance": explanation.chance}
-    faithfulness = explanation.faithfulness(seed)
-    reason = explanation.reason(faithfulness["faithful"])
-    result |= {"explained": reason is None, "reason": reason, "notes": explanation.notes()}
-    for name, item, side in zip("ab", scored, explanation.sides, strict=True):
-        record = {**item.select(rate=rate), "truncated": side.seen.truncated}
-        for i, word in enumerate(record["words"]):
-            seen = i < len(side.falls)
-            word |= {"fall": side.falls[i] if seen else 0.0, "verified": i in side.verified, "carries": i in side.carrying}
-        result[name] = record
-    return {**result, "links": explanation.links(links), "faithfulness": faithfulness}
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
+    scored = dict(zip(texts, score_texts(model, texts, **options), strict=True))
+    read = dict(zip(texts, _read(model, [scored[text] for text in texts], batch_size), strict=True))
+    if chance is None:
+        chance = _chance_of(model)
+    explanations = [
+        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance)) for pair in pairs
+    ]
+    removed = _embed_lists(model, [explanation.removals() for explanation in explanations], batch_size)
+    for explanation, vectors in zip(explanations, removed, strict=True):
+        explanation.verify(vectors)
+    checked = _embed_lists(model, [explanation.checks(seed) for explanation in explanations], batch_size)
+    return [explanation.answer(links, vectors) for explanation, vectors in zip(explanations, checked, strict=True)]
 
 
 def keep_words(text: str, words: Iterable[Span]) -> str:
@@ -197,6 +223,20 @@ def _chance_of(model: AnchorModel) -> float:
 _CHANCES: dict[str, float] = {}
 
 
+@dataclass(frozen=True)
+class _ReadText:
+    """What one pass over a text gives."""
+
+    seen: _SeenText
+    anchor: Tensor  # (dim,), of length 1
+    states: Tensor  # (tokens, hidden)
+
+    @property
+    def pooled(self) -> Tensor:
+        """The mean of the states."""
+        return self.states.mean(0) if len(self.states) else self.states.new_zeros(self.states.shape[-1])
+
+
 @dataclass
 class _Side:
     """One text of the pair: what is known of its words, and which of them are chosen."""
@@ -208,44 +248,43 @@ class _Side:
     verified: list[int]
     carrying: list[int]
 
+    def named(self) -> list[str]:
+        """The words, as they are compared: in lower case."""
+        return [self.seen.word(i).replace("’", "'").lower() for i in range(len(self.falls))]
+
 
 class _Explanation:
-    """The way from two scored texts to the words that carry their similarity."""
+    """The way from two texts, read once, to the words that carry their similarity. What must be encoded on the way is named
+    by `removals` and `checks`, and its unit vectors are handed to `verify` and `answer`."""
 
-    def __init__(self, model: AnchorModel, scored: Sequence[ScoredText], rate: float, batch_size: int, chance: float):
-        self.model, self.batch_size, self.chance = model, batch_size, chance
-        seen = [_SeenText(model, item.text, item.words) for item in scored]
-        self.whole, pooled = _encode(model, seen)
+    def __init__(self, scored: Sequence[ScoredText], read: Sequence[_ReadText], rate: float, chance: float):
+        self.scored, self.rate, self.chance = scored, rate, chance
+        self.whole = torch.stack([text.anchor for text in read])
         self.similarity = float(self.whole[0] @ self.whole[1])
-        self.sides: list[_Side] = []
-        for side, item, (states, _), (_, other) in zip(seen, scored, pooled, pooled[::-1], strict=True):
-            falls = _pooled_falls(states, side.members(), other) if side.words else []
-            count = count_at_rate(len(side.words), rate) if side.words else 0
-            gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
-            ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
-            content = [i for i in range(len(falls)) if not is_function_word(side.word(i))] or list(range(len(falls)))
-            proposed = sorted(content, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
-            selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]
-            self.sides.append(_Side(side, falls, proposed, selected, [], proposed[:count]))
-        if self.similarity <= self.chance:
-            for of_side in self.sides:
-                of_side.carrying = []
-
-    def _embed(self, texts: Sequence[str]) -> Tensor:
-        return embed_anchors(self.model, texts, self.batch_size)
-
-    def verify(self) -> None:
-        """Measure the falls of the best proposals, and choose those that carry. One batch for both sides."""
-        if self.similarity <= self.chance:
-            return
-        texts: list[str] = []
+        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], strict=True)]
         for side in self.sides:
-            side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
+            if self.similarity > self.chance:
+                side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
+            else:
+                side.carrying = []
+        self._removed: list[Sequence[Iterable[int]]] = []
+        self._negated: list[list[int]] = [[], []]
+
+    def removals(self) -> list[str]:
+        """Both texts without each of the best proposals, without all proposals but that, and without all."""
+        texts: list[str] = []
+        for side in self.sides if self.similarity > self.chance else []:
             texts += [side.seen.without([i]) for i in side.verified]
             texts += [side.seen.without(set(side.proposed) - {i}) for i in side.verified]
             texts.append(side.seen.without(side.proposed))
-        vectors = self._embed(texts)
-        for side, other, rows in zip(self.sides, self.whole.flip(0), self._rows(vectors), strict=True):
+        return texts
+
+    def verify(self, vectors: Tensor) -> None:
+        """Measure the falls of the best proposals, and choose those that carry."""
+        if self.similarity <= self.chance:
+            return
+        of_sides = vectors.split([2 * len(side.verified) + 1 for side in self.sides])
+        for side, other, rows in zip(self.sides, self.whole.flip(0), of_sides, strict=True):
             cosines = (rows @ other).tolist()
             number, count = len(side.verified), len(side.carrying)
             for i, alone, last in zip(side.verified, cosines[:number], cosines[number:-1], strict=True):
@@ -253,15 +292,50 @@ class _Explanation:
             measured = sorted(side.verified, key=lambda i: -side.falls[i])
             ranked = [*measured, *side.proposed[number:]]
             side.carrying = [i for i in ranked[:count] if side.falls[i] > self._least(side)]
-        self._single = [rows[: len(side.verified)] for side, rows in zip(self.sides, self._rows(vectors), strict=True)]
+        self._single = [rows[: len(side.verified)] for side, rows in zip(self.sides, of_sides, strict=True)]
 
     def _least(self, side: _Side) -> float:
         return LEAST_SHARE * self.similarity / max(len(side.falls), 1)
 
-    def _rows(self, vectors: Tensor) -> tuple[Tensor, ...]:
-        return vectors.split([2 * len(side.verified) + 1 for side in self.sides])
+    def checks(self, seed: int) -> list[str]:
+        """The carrying words alone, both texts without them and without others, and a negated text without its negation."""
+        texts: list[str] = []
+        if any(side.carrying for side in self.sides):
+            lowest = [
+                set(sorted(range(len(side.falls)), key=side.falls.__getitem__)[: len(side.carrying)]) for side in self.sides
+            ]
+            generator = random.Random(seed)
+            draws = [
+                [generator.sample(range(len(side.falls)), len(side.carrying)) for side in self.sides]
+                for _ in range(RANDOM_DRAWS)
+            ]
+            carrying = [set(side.carrying) for side in self.sides]
+            self._removed = [carrying, lowest, [side.selected for side in self.sides], *draws]
+            texts += [side.seen.only(side.carrying) for side in self.sides]
+            for removed in self._removed:
+                texts += [side.seen.without(chosen) for side, chosen in zip(self.sides, removed, strict=True)]
+        negated = [_negations(side.named()) for side in self.sides]
+        if bool(negated[0]) != bool(negated[1]) and self.similarity > max(SAME_SIMILARITY, self.chance):
+            self._negated = negated
+            texts += [side.seen.without(rows) for side, rows in zip(self.sides, negated, strict=True) if rows]
+        return texts
 
-    def links(self, number: int) -> list[dict[str, Any]]:
+    def answer(self, links: int, vectors: Tensor) -> dict[str, Any]:
+        """The result, with the vectors of `checks`."""
+        negation = vectors[-1] if any(self._negated) else None
+        faithfulness = self._faithfulness(vectors if negation is None else vectors[:-1])
+        reason = self._reason(faithfulness["faithful"])
+        result: dict[str, Any] = {"similarity": self.similarity, "chance": self.chance}
+        result |= {"explained": reason is None, "reason": reason, "notes": self._notes(negation)}
+        for name, item, side in zip("ab", self.scored, self.sides, strict=True):
+            record = {**item.select(rate=self.rate), "truncated": side.seen.truncated}
+            for i, word in enumerate(record["words"]):
+                fall = side.falls[i] if i < len(side.falls) else 0.0
+                word |= {"fall": fall, "verified": i in side.verified, "carries": i in side.carrying}
+            result[name] = record
+        return {**result, "links": self._links(links), "faithfulness": faithfulness}
+
+    def _links(self, number: int) -> list[dict[str, Any]]:
         """The fall without word i, minus the same fall where word j is missing already."""
         if not all(side.carrying for side in self.sides):
             return []
@@ -275,27 +349,15 @@ class _Explanation:
         strong = [(value, i, j) for value, (i, j) in ranked if value > least and i in able[0] and j in able[1]]
         return [{"a": i, "b": j, "strength": value} for value, i, j in strong[:number]]
 
-    def faithfulness(self, seed: int) -> dict[str, Any]:
+    def _faithfulness(self, vectors: Tensor) -> dict[str, Any]:
         """The check by removal of all carrying words, which may fail."""
-        carrying = [set(side.carrying) for side in self.sides]
-        if not any(carrying):
+        if not self._removed:
             return {"similarity_without": None, "similarity_of_carrying": None, "faithful": None}
-        lowest = [
-            set(sorted(range(len(side.falls)), key=side.falls.__getitem__)[: len(side.carrying)]) for side in self.sides
-        ]
-        generator = random.Random(seed)
-        draws = [
-            [generator.sample(range(len(side.falls)), len(side.carrying)) for side in self.sides]
-            for _ in range(RANDOM_DRAWS)
-        ]
-        texts = [side.seen.only(side.carrying) for side in self.sides]
-        removals: list[Sequence[Iterable[int]]] = [carrying, lowest, [side.selected for side in self.sides], *draws]
-        for removed in removals:
-            texts += [side.seen.without(chosen) for side, chosen in zip(self.sides, removed, strict=True)]
-        vectors = self._embed(texts).unflatten(0, (-1, 2))
-        of_carrying = float(vectors[0, 0] @ vectors[0, 1])
+        carrying, lowest = self._removed[:2]
+        pairs = vectors.unflatten(0, (-1, 2))
+        of_carrying = float(pairs[0, 0] @ pairs[0, 1])
         # What is left of a against the whole of b, and the other way round: (removals, 2).
-        left = (vectors[1:] * self.whole.flip(0)).sum(-1)
+        left = (pairs[1:] * self.whole.flip(0)).sum(-1)
         without, of_lowest, of_gates, *of_random = left.mean(-1).tolist()
         similarity = {
             "carrying": without,
@@ -309,7 +371,7 @@ class _Explanation:
             "faithful": without < min(similarity["lowest"], similarity["random"]) if carrying != lowest else None,
         }
 
-    def reason(self, faithful: bool | None) -> str | None:
+    def _reason(self, faithful: bool | None) -> str | None:
         """Why the similarity is not explained; None where it is."""
         if not all(side.seen.words for side in self.sides):
             return "a text has no word"
@@ -319,23 +381,21 @@ class _Explanation:
             return "no word carries more of the similarity than others do: it is spread over the texts"
         return "other words lower the similarity as much as these" if faithful is False else None
 
-    def notes(self) -> list[str]:
+    def _notes(self, negation: Tensor | None) -> list[str]:
         """What the encoder does not see in this pair, by measurement."""
-        if self.similarity <= self.chance:
+        if self.similarity <= max(SAME_SIMILARITY, self.chance):
             return []
-        words = [[side.seen.word(i).replace("’", "'").lower() for i in range(len(side.falls))] for side in self.sides]
+        words = [side.named() for side in self.sides]
         notes = []
-        if words[0] != words[1] and Counter(words[0]) == Counter(words[1]) and self.similarity > SAME_SIMILARITY:
+        if words[0] != words[1] and Counter(words[0]) == Counter(words[1]):
             notes.append(
                 f"the texts have the same words in another order; a similarity of {self.similarity:.2f} says that the "
                 "encoder hardly sees it"
             )
-        negated = [[i for i, word in enumerate(row) if word in NEGATIONS or word.endswith("n't")] for row in words]
-        if bool(negated[0]) != bool(negated[1]) and self.similarity > SAME_SIMILARITY:
-            number = int(bool(negated[1]))
-            side, names = self.sides[number], ", ".join(words[number][i] for i in negated[number])
-            vector = self._embed([side.seen.without(negated[number])])[0]
-            without = float(vector @ self.whole[1 - number])
+        if negation is not None:
+            number = int(bool(self._negated[1]))
+            names = ", ".join(words[number][i] for i in self._negated[number])
+            without = float(negation @ self.whole[1 - number])
             notes.append(
                 f"one text alone is negated ({names}); a similarity of {self.similarity:.2f}, and {without:.2f} without "
                 "that, says that the encoder hardly sees it"
@@ -343,18 +403,47 @@ class _Explanation:
         return notes
 
 
-def _encode(model: AnchorModel, sides: Sequence[_SeenText]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """(2, dim) unit anchors of both texts, and for each the states of its tokens with their mean."""
-    batch = model.tokenizer.pad({"input_ids": [side.input_ids or [0] for side in sides]}, return_tensors="pt")
-    mask = batch["attention_mask"] * torch.tensor([[bool(side.input_ids)] for side in sides])
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": mask}
-    out = model(
-        **{name: value.to(model.device) for name, value in inputs.items()}, return_embeddings=False, return_dict=True
-    )
-    anchors = torch.nn.functional.normalize(out.anchor_embedding.float().cpu(), dim=-1)
-    states = out.last_hidden_state.float().cpu()
-    rows = [row[seen.bool()] for row, seen in zip(states, mask, strict=True)]
-    return anchors, [(row, row.mean(0) if len(row) else states.new_zeros(states.shape[-1])) for row in rows]
+def _propose(item: ScoredText, text: _ReadText, other: _ReadText, rate: float) -> _Side:
+    """The words of one text that may carry its similarity to the other, by the pooled states and the gates."""
+    side = text.seen
+    falls = _pooled_falls(text.states, side.members(), other.pooled) if side.words else []
+    count = count_at_rate(len(side.words), rate) if side.words else 0
+    gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
+    ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
+    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))] or list(range(len(falls)))
+    proposed = sorted(content, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
+    selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]
+    return _Side(side, falls, proposed, selected, [], proposed[:count])
+
+
+def _negations(words: Sequence[str]) -> list[int]:
+    return [i for i, word in enumerate(words) if word in NEGATIONS or word.endswith("n't")]
+
+
+def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size: int) -> list[Tensor]:
+    """Unit vectors of the texts of each list; a text that stands in several is encoded once."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in lists for text in texts))}
+    vectors = embed_anchors(model, list(rows), batch_size) if rows else torch.empty(0, 0)
+    return [vectors[[rows[text] for text in texts]] for texts in lists]
+
+
+def _read(model: AnchorModel, scored: Sequence[ScoredText], batch_size: int) -> list[_ReadText]:
+    """One pass over the texts, as far as the encoder sees them."""
+    texts = [_SeenText(model, item.text, item.words) for item in scored]
+    read: list[_ReadText] = []
+    for first in range(0, len(texts), batch_size):
+        part = texts[first : first + batch_size]
+        batch = model.tokenizer.pad({"input_ids": [text.input_ids or [0] for text in part]}, return_tensors="pt")
+        mask = batch["attention_mask"] * torch.tensor([[bool(text.input_ids)] for text in part])
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": mask}
+        out = model(
+            **{name: value.to(model.device) for name, value in inputs.items()}, return_embeddings=False, return_dict=True
+        )
+        anchors = torch.nn.functional.normalize(out.anchor_embedding.float().cpu(), dim=-1)
+        states = out.last_hidden_state.float().cpu()
+        rows = zip(part, anchors, states, mask.bool(), strict=True)
+        read += [_ReadText(text, anchor, row[seen]) for text, anchor, row, seen in rows]
+    return read
 
 
 def _pooled_falls(states: Tensor, members: Tensor, other: Tensor) -> list[float]:

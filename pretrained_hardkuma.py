@@ -286,7 +286,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             write_code(folder, base.name_or_path)
             if tokenizer is not None:
                 write_tokenizer(folder, tokenizer, base.config)
-            write_sentence_transformers(folder)
+            write_sentence_transformers(folder, base.config.projection_dim)
             write_card(folder, base.config, base.name_or_path, card)
         if push_to_hub:
             _upload(self, save_directory, repo_id, token=hub)

@@ -2,18 +2,18 @@
 
     python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms
     python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms --seeds 0 --arms "dropout only" cropping
-    python benchmarks/encoder_arms.py --output runs/encoder_arms --table --plot docs/encoder-arms.svg
+    python benchmarks/encoder_arms.py --table --plot docs/encoder-arms.svg
 
 FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
 reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment: the same
 command passes over finished runs and goes on with an unfinished one from its last checkpoint. Nothing is chosen by STS: the
-last step is measured. Results of other settings or views than those below are run again, and are not in the table.
+last step is measured. Results are kept in benchmarks/results/encoder_arms.jsonl; those of other settings or views than
+below are run again, and are not in the table. `--results new.jsonl` runs everything anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -22,16 +22,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy.stats import t as student
 
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.common.files import write_atomically
+from hardkuma.common.kept_results import KeptResults
 from hardkuma.common.versions import versions
 from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
 from hardkuma.evaluation.plots import bar_plot
 from hardkuma.evaluation.similarity import STS_FILES
 
+RESULTS = Path(__file__).with_name("results") / "encoder_arms.jsonl"
 # One token (ADD) or word (the others) of every eight tokens goes; a crop leaves three quarters of the words.
 EIGHTH, CROP = {"t": 8}, {"rate": 0.25}
 ARMS: Mapping[str, dict[str, Any] | None] = {
@@ -68,14 +69,11 @@ def is_current(entry: Mapping[str, Any]) -> bool:
 
 
 def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
-    """Train and measure one arm with one seed, unless it is done; an interrupted run goes on."""
+    """Train and measure one arm with one seed; an interrupted run goes on."""
     from hardkuma.contrast.recipe import EncoderRecipe
     from hardkuma.contrast.run import EncoderRun
 
-    folder = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}"
-    result, view = folder / "result.json", ARMS[arm]
-    if result.is_file() and is_current(known := json.loads(result.read_text())):
-        return known
+    folder, view = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}", ARMS[arm]
     sources = ["bundled", *(str(data / path) for path in TEXT)]
     settings = {**SETTINGS, "view": view} if view else {**SETTINGS, "max_steps": 0}
     recipe = EncoderRecipe(data=sources, seed=seed, output=str(folder), **settings)
@@ -94,6 +92,7 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
         "seed": seed,
         "view": view,
         "settings": SETTINGS,
+        "average": round(100 * statistics.mean(value.together for value in measured.similarity.values()), 4),
         "sts": {name: value.together for name, value in measured.similarity.items()},
         "sts_mean_of_subsets": {name: value.mean for name, value in measured.similarity.items()},
         "alignment": last.get("eval_alignment"),
@@ -103,7 +102,6 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
         "seconds": round(time.time() - started),
         "versions": versions(),
     }
-    write_atomically(result, json.dumps(entry, indent=1) + "\n")
     if not keep:
         shutil.rmtree(model)
     return entry
@@ -122,7 +120,7 @@ def averages(known: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """STS average in points, by arm and seed."""
     found: dict[str, dict[int, float]] = {arm: {} for arm in ARMS}
     for entry in known:
-        found[entry["arm"]][entry["seed"]] = 100 * statistics.mean(entry["sts"].values())
+        found[entry["arm"]][entry["seed"]] = entry["average"]
     return {arm: values for arm, values in found.items() if values}
 
 
@@ -133,16 +131,12 @@ def differences(values: Mapping[str, Mapping[int, float]], arm: str, other: str)
 
 
 def table(known: Sequence[Mapping[str, Any]]) -> str:
-    """Means with intervals, each task, and paired differences."""
-    values, names = averages(known), list(STS_FILES)
-    lines = [f"| view | seeds | STS average [95% interval] | {' | '.join(names)} | alignment | uniformity |"]
-    lines += ["|---|---:|---:|" + "---:|" * (len(names) + 2)]
+    """Means with intervals, and paired differences."""
+    values = averages(known)
+    lines = ["| view | seeds | STS average [95% interval] | each seed |", "|---|---:|---:|---|"]
     for arm, by_seed in values.items():
-        entries = [entry for entry in known if entry["arm"] == arm]
-        cells = [f"{100 * np.mean([entry['sts'][name] for entry in entries]):.2f}" for name in names]
-        for key in ("alignment", "uniformity"):
-            cells.append("" if ARMS[arm] is None else f"{np.mean([entry[key] for entry in entries]):.3f}")
-        lines.append(f"| {arm} | {len(by_seed)} | {_shown(list(by_seed.values()))} | {' | '.join(cells)} |")
+        each = ", ".join(f"{by_seed[seed]:.2f}" for seed in sorted(by_seed))
+        lines.append(f"| {arm} | {len(by_seed)} | {_shown(list(by_seed.values()))} | {each} |")
     lines += ["", "| paired difference of STS averages | seeds | mean [95% interval] | each seed |", "|---|---:|---:|---|"]
     for arm, other in PAIRS:
         if paired := differences(values, arm, other):
@@ -175,22 +169,26 @@ def main() -> int:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), metavar="ARM", default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--keep-models", type=int, nargs="*", default=[0], metavar="SEED", help="seeds whose models stay")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print what is known and stop")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot of what is known here")
     options = parser.parse_args()
+    results = KeptResults(options.results, ["arm", "seed"])
     if not options.table:
         if options.data is None:
             parser.error("--data FOLDER is needed to run arms")
         tasks = read_tasks(options.data, list(STS_FILES))
         for seed in options.seeds:
             for arm in options.arms:
+                if any((entry["arm"], entry["seed"]) == (arm, seed) and is_current(entry) for entry in results.entries()):
+                    continue
                 entry = run(arm, seed, options.data, options.output, tasks, seed in options.keep_models)
-                average = 100 * statistics.mean(entry["sts"].values())
-                print(f"{arm}, seed {seed}, {entry['seconds']} s: {average:.2f}", flush=True)
-    stored = [json.loads(path.read_text()) for path in sorted(options.output.glob("*/result.json"))]
+                results.put(entry)
+                print(f"{arm}, seed {seed}, {entry['seconds']} s: {entry['average']:.2f}", flush=True)
+    stored = results.entries()
     known = [entry for entry in stored if is_current(entry)]
     if not known:
-        parser.error(f"{options.output} holds no results of these settings ({len(stored)} of others)")
+        parser.error(f"{options.results} holds no results of these settings ({len(stored)} of others)")
     print(table(known))
     if options.plot is not None:
         write_atomically(options.plot, plot(known))

@@ -5,8 +5,9 @@
     python benchmarks/experiments.py --data FOLDER --list
     python benchmarks/experiments.py --table
 
-FOLDER holds wnut17/, wikigold/, ud-ewt/ and, for rows that train on it, wikitext2/. A row that is done is not run again;
-its model stays in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on which column.
+FOLDER holds wnut17/, wikigold/, ud-ewt/ and, for rows that train on it, wikitext2/. Results are kept in
+benchmarks/results/experiments.jsonl: a row that is there with the same changes is not run again (`--results new.jsonl` runs
+everything anew). Models stay in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on what.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 from hardkuma.attribution import gates
 from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.common.files import write_atomically
+from hardkuma.common.kept_results import KeptResults
 from hardkuma.configuration_hardkuma import ENTITIES, MEANING
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
@@ -35,11 +36,18 @@ from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
 
 OUTPUT = Path("runs/experiments")
+RESULTS = Path(__file__).with_name("results") / "experiments.jsonl"
 CORPORA = {"WNUT17 dev": "wnut17/dev.conll", "WNUT17 test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
 # Sentences of which words are removed: two corpora to choose by, two to report.
 FAITHFULNESS = {**CORPORA, "UD-EWT dev": "ud-ewt/dev.conllu"}
 CHOSEN_BY, REPORTED = ("WNUT17 dev", "UD-EWT dev"), ("WNUT17 test", "wikigold")
 SAMPLE, FAITHFULNESS_SAMPLE = 800, 100
+MEASURES = ("sufficiency", "comprehensiveness")
+# The columns of the two tables, by their titles: of `meaning`, and of `entities`, or of the one selector that there is.
+TABLES = {
+    "sufficiency / comprehensiveness of `meaning`": [f"{part} {name}" for part in ("dev", "test") for name in MEASURES],
+    "average precision of `entities`": [f"{name}{view}" for name in CORPORA for view in ("", ", surface")],
+}
 
 # One selector by the contrastive objective, cheap: the view `input` trains the gate head alone, on 1,600 sentences.
 PROTOTYPE: dict[str, Any] = {"max_sentences": 1600, "max_steps": 75, "epochs": 4}
@@ -141,17 +149,31 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
     return numbers
 
 
+def shown(numbers: dict[str, dict[str, float]]) -> dict[str, float]:
+    """What the tables show of all that was measured, by column."""
+    columns = {}
+    for part, corpora in (("dev", CHOSEN_BY), ("test", REPORTED)):
+        for name in MEASURES:
+            columns[f"{part} {name}"] = statistics.mean(numbers[f"{corpus}, faithfulness"][name] for corpus in corpora)
+    return columns | {name: numbers[name]["ap"] for name in TABLES["average precision of `entities`"]}
+
+
+def changes_of(row: str) -> dict[str, Any]:
+    """What a row changes, as it is kept with its results."""
+    return {key: value for key, value in ROWS[row].items() if key != "data"}
+
+
+def is_current(entry: dict[str, Any]) -> bool:
+    """Whether a result is of what its row changes today."""
+    return entry["row"] in ROWS and entry["changes"] == changes_of(entry["row"])
+
+
 def run(row: str, seed: int, data: Path) -> dict[str, Any]:
-    """Train and measure one row with one seed, unless it is done."""
+    """Train and measure one row with one seed."""
     from hardkuma.training.trainer import Trainer
 
     folder = OUTPUT / f"{row.replace(', ', '-').replace(' ', '_')}-{seed}"
-    result = folder / "result.json"
     recipe, changes = overrides_of(row, seed, data, folder)
-    if result.is_file():
-        known = json.loads(result.read_text())
-        if known["changes"] == {key: value for key, value in changes.items() if key != "data"}:
-            return known
     started = time.time()
     # What the encoder says of the text is the same for many rows: the store goes from one to the next, which rebuilds it
     # if its layers are others.
@@ -167,43 +189,28 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
     evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]
-    entry = {
+    numbers = measure(model, data)
+    return {
         "row": row,
         "seed": seed,
-        "changes": {key: value for key, value in changes.items() if key != "data"},
+        "changes": changes_of(row),
         "seconds": round(seconds),
         "label_free": evaluations[-1]["score"] if evaluations else None,
-        "numbers": measure(model, data),
+        "columns": shown(numbers),
+        "numbers": numbers,
     }
-    write_atomically(result, json.dumps(entry, indent=1) + "\n")
-    return entry
 
 
-def table() -> str:
+def table(known: list[dict[str, Any]]) -> str:
     """All results so far, mean and spread over seeds: two tables, of faithfulness and of entity words."""
-    known = [json.loads(path.read_text()) for path in sorted(OUTPUT.glob("*/result.json"))]
-    parts = {
-        "sufficiency / comprehensiveness of `meaning`": [
-            (f"{name} {measured}", [f"{corpus}, faithfulness" for corpus in corpora], measured)
-            for name, corpora in (("dev", CHOSEN_BY), ("test", REPORTED))
-            for measured in ("sufficiency", "comprehensiveness")
-        ],
-        "average precision of `entities`": [
-            (f"{name}{view}", [f"{name}{view}"], "ap") for name in CORPORA for view in ("", ", surface")
-        ],
-    }
     lines = []
-    for title, columns in parts.items():
-        lines += [f"{title}:", "", f"| row | seeds | {' | '.join(name for name, _, _ in columns)} |"]
-        lines += ["|---|---:|" + "---:|" * len(columns)]
+    for title, columns in TABLES.items():
+        lines += [f"{title}:", "", f"| row | seeds | {' | '.join(columns)} |", "|---|---:|" + "---:|" * len(columns)]
         for row in ROWS:
-            results = [entry["numbers"] for entry in known if entry["row"] == row]
+            results = [entry["columns"] for entry in known if entry["row"] == row]
             if results:
-                means = [
-                    [statistics.mean(numbers[source][measured] for source in sources) for numbers in results]
-                    for _, sources, measured in columns
-                ]
-                lines.append(f"| {row} | {len(results)} | {' | '.join(map(_cell, means))} |")
+                cells = [_cell([result[column] for result in results]) for column in columns]
+                lines.append(f"| {row} | {len(results)} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -220,21 +227,26 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run every row")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--list", action="store_true", help="show the rows and what they change")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print what is known and stop")
     options = parser.parse_args()
     if options.list:
         for name, changes in ROWS.items():
             print(f"{name}: {changes}")
         return 0
+    results = KeptResults(options.results, ["row", "seed"])
     if not options.table:
         if options.data is None:
             parser.error("--data FOLDER is needed to run rows")
         for seed in options.seeds:
             for row in ROWS if options.all else options.rows:
+                if any((entry["row"], entry["seed"]) == (row, seed) and is_current(entry) for entry in results.entries()):
+                    continue
                 entry = run(row, seed, options.data)
-                shown = {name: round(next(iter(numbers.values())), 3) for name, numbers in entry["numbers"].items()}
-                print(f"{row}, seed {seed}, {entry['seconds']} s: {shown}", flush=True)
-    print(table())
+                results.put(entry)
+                columns = {name: round(value, 3) for name, value in entry["columns"].items()}
+                print(f"{row}, seed {seed}, {entry['seconds']} s: {columns}", flush=True)
+    print(table([entry for entry in results.entries() if is_current(entry)]))
     return 0
 
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .options import (
     add_batch_size_argument,
@@ -57,13 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Estimate, save and show; 0 when done."""
     from tqdm import tqdm
 
-    from ..common.models import load_model
+    from ..common.models import load_model, no_progress_bar
     from ..common.showcase import name_sources
     from ..corpora.readers import choose_input_format, name_left_out, read_texts
     from ..corpora.tokens import token_batches
     from ..surface_hardkuma import SURFACE_CLASSES
 
-    for name in arguments.data:  # complain before a long pass
+    if Path(arguments.output).is_file():  # complain before a long pass
+        raise NotADirectoryError(f"{arguments.output} is a file; give a folder to save into.")
+    for name in arguments.data:
         choose_input_format(name, arguments.input_format, arguments.field)
     model = load_model(arguments.model)
     before = model.gate_head.get_buffer("surface_log_odds").clone()
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         nonlocal count
         for name in arguments.data:
             read = read_texts(name, arguments.input_format, arguments.field, left_out=left_out)
-            for text in tqdm(read, unit=" texts", disable=arguments.quiet, leave=False):
+            for text in tqdm(read, unit=" texts", disable=arguments.quiet or None, leave=False):
                 count += 1
                 yield text
 
@@ -89,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
         f"estimated on {count:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."
     )
-    model.save_pretrained(arguments.output, card={"training": training})
+    with no_progress_bar():
+        model.save_pretrained(arguments.output, card={"training": training})
     print(f"Saved {arguments.output}. Log-odds of the word shapes, from {count:,} texts:\n")
     selectors = model.config.names if model.config.num_selectors > 1 else [""]
     _print_table(SURFACE_CLASSES[1:], selectors, before[:, 1:].tolist(), after[:, 1:].tolist())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import re
 import sys
+from pathlib import Path
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +42,12 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
 
     from ..common.packages import require
 
-    require("ray", "ray")
+    require("ray.data", "ray")
     from ..engines.columns import Outputs
     from ..engines.ray_engine import ray_gate_files
-    from ..engines.shards import is_done, list_shards
+    from ..engines.shards import list_shards, waiting_shards
 
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # there is a progress bar
     outputs = Outputs(
         column=arguments.field or "text",
         kinds=tuple(arguments.add or ("gates",)),
@@ -52,25 +56,31 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
     )
-    shards = list_shards(arguments.input, str(arguments.output))
-    total = sum(not (arguments.resume and is_done(shard)) for shard in shards)
+    output = address(arguments.output)
+    shards = list_shards(arguments.input, output)
+    waiting = waiting_shards(shards, output) if arguments.resume else shards
     reports = ray_gate_files(
-        arguments.input,
-        str(arguments.output),
-        outputs,
-        model=arguments.model,
-        resume=arguments.resume,
-        workers=arguments.workers,
+        arguments.input, output, outputs, model=arguments.model, resume=arguments.resume, workers=arguments.workers
     )
     rows, done, problems = 0, 0, []
-    with tqdm(total=total, unit="shard", disable=arguments.quiet) as bar:
+    with tqdm(total=len(waiting), unit="shard", disable=arguments.quiet) as bar:
         for report in reports:
-            bar.update()
             rows, done = rows + report.rows, done + (not report.problem)
             if report.problem:
                 problems.append(report)
+            bar.set_postfix(rows=f"{rows:,}", refresh=False)
+            bar.update()
     for report in problems:
         print(f"hardkuma gates: {report.source}: {report.problem}", file=sys.stderr)
     left = f"; {len(problems)} could not be read or written, and can be tried again with --resume" if problems else ""
-    print(f"hardkuma gates: {rows:,} rows of {done} shards written to {arguments.output}{left}.", file=sys.stderr)
+    print(f"hardkuma gates: {rows:,} rows of {done} shards written to {output}{left}.", file=sys.stderr)
     return 1 if problems else 0
+
+
+def address(path: Path) -> str:
+    """What was typed: a path keeps one of the slashes of s3://bucket/folder.
+
+    >>> address(Path("s3://bucket/folder")), address(Path("file:///tmp/out")), address(Path("/tmp/out"))
+    ('s3://bucket/folder', 'file:///tmp/out', '/tmp/out')
+    """
+    return re.sub(r"^(?:(file)|(\w{2,})):/", lambda scheme: "file:///" if scheme[1] else f"{scheme[2]}://", path.as_posix())

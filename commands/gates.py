@@ -277,6 +277,8 @@ class Tally:
             selector: the one whose gates these are.
             names: of all selectors of the model.
         """
+        if not self.texts:
+            return ["the input is empty: there is no text to show."]
         notes = []
         if self.wordless:
             verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")

@@ -73,7 +73,7 @@ def add_backend_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
-    """`--quiet`, for no progress bar.
+    """`--quiet`, for no progress bar (`disable=arguments.quiet or None` of tqdm: none in a log file either).
 
     >>> parser = argparse.ArgumentParser()
     >>> add_quiet_argument(parser)

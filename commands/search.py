@@ -25,6 +25,7 @@ SUMMARY = "search text files by meaning, with the words that carry each match"
 EXAMPLES = """\
 examples:
   hardkuma search notes --build notes.txt more.jsonl        index two files in the folder notes
+  hardkuma search notes "a question" --build notes.txt      index one, and ask; --build comes last
   hardkuma search notes "how do I renew my passport?"       the nearest passages, with the words that carry each match
   hardkuma search notes --number 20 --format jsonl "..."    for programs
 
@@ -70,6 +71,8 @@ def check(arguments: argparse.Namespace) -> None:
     check_count("--batch-size", arguments.batch_size)
     if arguments.question is None and not arguments.build:
         raise ValueError("give a question, or --build FILE to make the index.")
+    if arguments.question is not None and not arguments.question.strip():
+        raise ValueError("the question is empty.")
     for option in ("field", "input_format"):
         if getattr(arguments, option) is not None and not arguments.build:
             raise ValueError(f"--{option.replace('_', '-')} belongs to --build, which is not given.")
@@ -86,12 +89,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.build:  # complain before a long pass
         check_target(arguments.index)
         for name in arguments.build:
-            choose_input_format(name, arguments.input_format, arguments.field)
+            try:
+                choose_input_format(name, arguments.input_format, arguments.field)
+            except FileNotFoundError as error:
+                order = (
+                    "" if arguments.question else f" (a question goes before --build: search {arguments.index} QUESTION)"
+                )
+                raise FileNotFoundError(f"{error}{order}") from error
     index = None if arguments.build else SearchIndex.load(arguments.index)
     model = load_model(arguments.model)
     if index is None:
         passages = read_passages(arguments.build, arguments.input_format, arguments.field)
-        bar = tqdm(passages, unit=" passages", disable=arguments.quiet, leave=False)
+        bar = tqdm(passages, unit=" passages", disable=arguments.quiet or None, leave=False)
         index = SearchIndex.build(model, bar, arguments.batch_size)
         index.save(arguments.index)
         print(f"{arguments.index}: {len(index.passages):,} passages indexed.", file=sys.stderr)

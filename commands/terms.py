@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..rendering.terminal import safe_text
@@ -27,6 +29,9 @@ examples:
 A term is a run of selected words, without words of grammar at its ends; Kraken and kraken are one. `count` is how often it
 stands in the file, `rows` in how many of its rows (lines, records). Terms are sorted by the sum of their probabilities.
 """
+
+
+TERM_WIDTH, EXAMPLE_WIDTH = 40, 200  # characters that people see; --format jsonl has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +75,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     rows = [read_rows(name, arguments.input_format, arguments.field) for name in arguments.files]
     model = load_model(arguments.model)
-    bar = tqdm((encodable(text) for file in rows for text in file), unit=" rows", disable=arguments.quiet, leave=False)
+    read = Counter[str]()
+
+    def texts() -> Iterator[str]:
+        for text in (text for file in rows for text in file):
+            read["blank" if not text.strip() else "text"] += 1
+            yield encodable(text)
+
+    bar = tqdm(texts(), unit=" rows", disable=arguments.quiet or None, leave=False)
     options = {"selector": arguments.selector, "rate": arguments.rate, "batch_size": arguments.batch_size}
     terms = find_terms(model, bar, arguments.number, **options)
     if arguments.format == "jsonl":
@@ -78,11 +90,18 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(asdict(term), ensure_ascii=False))
     elif terms:
         clean = safe_text if sys.stdout.isatty() else str
-        width = max(len(term.text) for term in terms)
+        lines = [(_cut(term.text, TERM_WIDTH), term, _cut(term.example, EXAMPLE_WIDTH)) for term in terms]
+        width = max(len(text) for text, _, _ in lines)
         print(f"{'term':{width}}  {'count':>6} {'rows':>6}  example")
-        for term in terms:
-            example = " ".join(term.example.split())
-            print(clean(f"{' '.join(term.text.split()):{width}}  {term.count:6} {term.spread:6}  {example}"))
-    else:
-        print("hardkuma terms: no word was selected. Try --rate 0.2.", file=sys.stderr)
+        for text, term, example in lines:
+            print(clean(f"{text:{width}}  {term.count:6} {term.spread:6}  {example}"))
+    if not terms:
+        reason = "no term was found. Try --rate 0.2." if read["text"] else "the input is empty: there is no text in it."
+        print(f"hardkuma terms: {reason}", file=sys.stderr)
     return 0
+
+
+def _cut(text: str, width: int) -> str:
+    """One line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"

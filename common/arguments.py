@@ -1,22 +1,54 @@
-"""Command lines: a wrong word is answered by one line, not by a page of usage."""
+"""Command lines: a wrong word is answered by one line, not by a page of usage, and options may stand between texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose help keeps the lines of its examples, and whose errors are one line with the way to help.
 
-    >>> Parser(prog="hardkuma pair").format_usage()
-    'usage: hardkuma pair [-h]\\n'
+    >>> parser = Parser(prog="hardkuma pair")
+    >>> for name in ("a", "b", "--rate"):
+    ...     _ = parser.add_argument(name)
+    >>> parser.parse_args(["one", "--rate", "0.3", "two"])
+    Namespace(rate='0.3', a='one', b='two')
     """
 
     def __init__(self, *arguments: object, **options: object):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*arguments, **options)  # type: ignore[arg-type] # argparse's own, whatever they are
+        self._is_intermixing = False
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As argparse does, but `search INDEX --number 3 QUESTION` is understood too: what argparse calls intermixed, which
+        it has for parsers without commands, and not after a `--`."""
+        given = list(sys.argv[1:] if args is None else args)
+        if self._is_intermixing or self._subparsers is not None or "--" in given:
+            return super().parse_known_args(given, namespace)
+        self._is_intermixing = True
+        try:
+            return self.parse_known_intermixed_args(given, namespace)
+        finally:
+            self._is_intermixing = False
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As argparse does; a word that it does not know is answered by `reject`."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.reject(unknown)
+        return parsed
+
+    def reject(self, unknown: Sequence[str]) -> NoReturn:
+        """Say which words are not understood, and what was perhaps meant; stop with status 2."""
+        options = [option for action in self._actions for option in action.option_strings]
+        near = get_close_matches(unknown[0].partition("=")[0], options, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and stop with status 2."""

@@ -29,7 +29,7 @@ def load_released() -> tuple[HardKumaModel, PreTrainedTokenizerBase]:
     """
     if not (RELEASED / "model.safetensors").is_file():
         raise FileNotFoundError(f"{RELEASED} has no model.safetensors: install the package again.")
-    with _no_progress_bar():
+    with no_progress_bar():
         model = HardKumaModel.from_pretrained(RELEASED).eval()
     return model, model.tokenizer
 
@@ -48,7 +48,7 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
         model = load_released()[0]
     else:
         _check_name(name)
-        with _no_progress_bar():
+        with no_progress_bar():
             model = HardKumaModel.from_pretrained(name).eval()
     try:
         if device == "meta":
@@ -60,8 +60,13 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """A bar for a file that is here and small says nothing."""
+def no_progress_bar() -> Iterator[None]:
+    """Without transformers' bars: for a file that is here and small they say nothing.
+
+    >>> with no_progress_bar():
+    ...     logging.is_progress_bar_enabled()
+    False
+    """
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -77,6 +82,8 @@ def _check_name(name: str) -> None:
         if not (Path(name) / CONFIG).is_file():
             raise FileNotFoundError(f"--model {name}: this folder has no {CONFIG}; give the folder of a checkpoint.")
         return
+    if Path(name).is_file():
+        raise NotADirectoryError(f"--model {name}: this is a file; give the folder of a checkpoint.")
     if not name or name[0] in "./~\\" or Path(name).is_absolute():
         raise FileNotFoundError(f"--model {name!r}: no such folder; give the folder of a checkpoint or a Hub id.")
     try:

@@ -35,8 +35,12 @@ def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
     try:
-        from .run import EncoderRun  # takes seconds, which `--help` and a wrong argument should not
+        # Importing these takes seconds, which `--help` and a wrong argument should not.
+        from transformers.utils import logging as transformers_logging
 
+        from .run import EncoderRun
+
+        transformers_logging.disable_progress_bar()
         run = EncoderRun(recipe, arguments.resume)
         if not run.run():
             return 130

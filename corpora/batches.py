@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 METHODS = ("auto", "exact", "shards")
 # Above this many sentences "auto" no longer compares all of them with each seed sentence.
 EXACT_LIMIT = 50_000
+CHUNK = 1 << 14  # rows that are looked at together where all have to be
 
 
 def _check(size: int, batch_size: int, drop_last: bool) -> None:
@@ -92,10 +93,12 @@ def neighbour_batches(
     drop_last: bool = True,
     method: str = "auto",
     exact_limit: int = EXACT_LIMIT,
+    rows: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Batches that are neighbourhoods by cosine similarity: a random unused sentence and its nearest unused neighbours.
 
-    Never holds more than one row of similarities. "exact" costs sentences^2 * dim / batch_size: with batches of 64 on one
+    Holds one row of similarities, and of the embeddings a copy of those that it compares: all of them, or `exact_limit`; an
+    array that is memory-mapped stays on disk. "exact" costs sentences^2 * dim / batch_size: with batches of 64 on one
     core, 1 s for 20,000 sentences of 384 dimensions and 7 s for 50,000; raise `exact_limit` while the time is bearable.
 
     Processes that train together should share the result of one of them, or be of one kind: a different rounding may
@@ -106,28 +109,32 @@ def neighbour_batches(
         batch_size: size of the global batch.
         method: "exact" compares each seed sentence with all unused ones; "shards" is exact within random parts of at most
             `exact_limit` sentences; "auto" is exact up to `exact_limit`, and beyond it says so and uses "shards".
+        rows: numbers of the sentences that take part, all by default; batches hold numbers of `embeddings` in any case.
 
     >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     >>> sorted(sorted(batch.tolist()) for batch in neighbour_batches(points, 2))
     [[0, 2], [1, 3]]
     """
-    unit = _unit_rows(embeddings)
+    array = embeddings.detach().cpu().float().numpy() if hasattr(embeddings, "detach") else np.asarray(embeddings)
+    rows = _check_embeddings(array, rows)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if exact_limit < batch_size:
         raise ValueError(f"exact_limit must be >= batch_size = {batch_size}, got {exact_limit}")
-    _check(len(unit), batch_size, drop_last)
+    _check(len(rows), batch_size, drop_last)
     generator = _generator(seed, epoch)
-    order = _taking_part(len(unit), batch_size, drop_last, generator)
+    order = rows[_taking_part(len(rows), batch_size, drop_last, generator)]
     if method == "auto":
-        method = "exact" if len(unit) <= exact_limit else "shards"
+        method = "exact" if len(rows) <= exact_limit else "shards"
         if method == "shards":
             warnings.warn(
-                f"{len(unit)} sentences are more than exact_limit = {exact_limit}: neighbours are searched within random "
+                f"{len(rows)} sentences are more than exact_limit = {exact_limit}: neighbours are searched within random "
                 f"parts of {exact_limit}; a larger exact_limit searches more of them",
                 stacklevel=2,
             )
-    batches = _exact(unit, order, batch_size) if method == "exact" else _shards(unit, order, batch_size, exact_limit)
+    # Consecutive parts of the random order: whole batches but for the last.
+    part = max(len(order), 1) if method == "exact" else max(exact_limit - exact_limit % batch_size, batch_size)
+    batches = [batch for i in range(0, len(order), part) for batch in _exact(array, order[i : i + part], batch_size)]
     return _shuffled([generator.permutation(batch) for batch in batches], generator)
 
 
@@ -148,16 +155,23 @@ def shard(batch: Sequence[int] | np.ndarray, rank: int, world_size: int) -> np.n
     return np.asarray(batch)[rank * part : (rank + 1) * part]
 
 
-def _unit_rows(embeddings: np.ndarray | Tensor) -> np.ndarray:
-    """(sentences, dim) float32 of length 1; a zero row stays zero."""
-    array = embeddings.detach().cpu().float().numpy() if hasattr(embeddings, "detach") else np.asarray(embeddings)
+def _check_embeddings(array: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """The rows that take part, all of which must be finite."""
     if array.ndim != 2:
         raise ValueError(f"embeddings must be (sentences, dim), got shape {tuple(array.shape)}")
-    array = array.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    rows = np.arange(len(array)) if rows is None else np.asarray(rows)
+    parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+    bad = np.concatenate([part[~np.isfinite(array[part]).all(axis=1)] for part in parts]) if parts else rows
     if len(bad):
         raise ValueError(f"embeddings must be finite, got nan or inf in {len(bad)} rows (first: {bad[0]}); remove them")
-    return array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
+    return rows
+
+
+def _unit_rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(rows, dim) float32 of length 1, a copy; a zero row stays zero."""
+    vectors = array[rows].astype(np.float32, copy=False)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors
 
 
 def _shuffled(batches: list[np.ndarray], generator: np.random.Generator) -> list[np.ndarray]:
@@ -165,9 +179,9 @@ def _shuffled(batches: list[np.ndarray], generator: np.random.Generator) -> list
     return [batches[i] for i in generator.permutation(len(batches))]
 
 
-def _exact(unit: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.ndarray]:
+def _exact(array: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.ndarray]:
     """Greedy neighbourhoods over the rows `order`, seeds in that order; a last smaller one if they do not divide."""
-    rows, vectors = order, unit[order]  # unused rows, in order, and their vectors
+    rows, vectors = order, _unit_rows(array, order)  # unused rows, in order, and their vectors
     used = np.zeros(len(order), dtype=bool)
     batches, first = [], 0
     while first < len(rows):
@@ -184,9 +198,3 @@ def _exact(unit: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.ndar
         if used.sum() * 2 > len(used):  # forget used rows now and then: later products get cheaper
             rows, vectors, used, first = rows[~used], vectors[~used], np.zeros(int((~used).sum()), dtype=bool), 0
     return batches
-
-
-def _shards(unit: np.ndarray, order: np.ndarray, batch_size: int, limit: int) -> list[np.ndarray]:
-    """`_exact` within consecutive parts of the (random) order; parts are whole batches but for the last."""
-    part = max(limit - limit % batch_size, batch_size)
-    return [batch for i in range(0, len(order), part) for batch in _exact(unit, order[i : i + part], batch_size)]

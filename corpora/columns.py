@@ -28,9 +28,7 @@ class RowText(NamedTuple):
     kept: Mapping[str, object] = {}
 
 
-def _find_column(
-    location: str, column: Column, names: Sequence[str], option: str = "column= (--field of the command)"
-) -> str:
+def _find_column(location: str, column: Column, names: Sequence[str], option: str = "--field (column= in Python)") -> str:
     """The column that was asked for, or the first of the default ones; an error with the names that there are."""
     wanted = _DEFAULT_COLUMNS if column is None else (str(column),)
     for name in wanted:
@@ -43,7 +41,7 @@ def _find_column(
 
 def _check_kept(location: str, keep: Sequence[str], names: Sequence[str]) -> None:
     for name in keep:
-        _find_column(location, name, names, option="keep= (--keep of the command)")
+        _find_column(location, name, names, option="--keep (keep= in Python)")
 
 
 def _row_text(location: str, name: str, value: object, kept: Mapping[str, object]) -> RowText:
@@ -54,7 +52,7 @@ def _row_text(location: str, name: str, value: object, kept: Mapping[str, object
         return RowText(value, name.startswith("sentence"), kept)
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return RowText(detokenise([word for word in value if word])[0], True, kept)
-    fix = "name a column of strings, or of lists of words, with column= (--field of the command)"
+    fix = "name a column of strings, or of lists of words, with --field (column= in Python)"
     raise CorpusError(location, f"{name!r} holds {repr(value)[:60]}, which is not text", fix)
 
 

@@ -23,6 +23,6 @@ def format_fix(name: str) -> str:
     """How to read a file as another format than its suffix says.
 
     >>> format_fix("tsv")
-    "pass format='tsv' (--input-format tsv of the command)"
+    "add --input-format tsv (format='tsv' in Python and recipes)"
     """
-    return f"pass format={name!r} (--input-format {name} of the command)"
+    return f"add --input-format {name} (format={name!r} in Python and recipes)"

@@ -28,7 +28,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     if os.fspath(path) == STANDARD_INPUT:
         return file
     if file.is_dir():
-        names = sorted(child.name for child in file.iterdir() if child.is_file())
+        names = sorted(child.name for child in file.iterdir() if child.is_file() and child.name[0] != ".")
         inside = f"one of its files, such as {file / names[0]}" if names else "a file; this folder holds none"
         raise IsADirectoryError(f"{file}: this is a folder, not a file; give {inside}")
     if not file.exists():
@@ -91,6 +91,8 @@ def _decode(raw: bytes, name: str | Path, number: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         wide = number == 1 and raw.startswith(_WIDE_BOMS)
+        if b"\0" in raw and not wide:  # no encoding of text that is in use has them, UTF-16 apart
+            raise CorpusError(f"{name}, line {number}", "a NUL byte: this is no text", "give a text file") from error
         encoding = "utf-16" if wide else "latin-1"
         problem = f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8"
         files = f" {name.name} > utf8-{name.name}" if isinstance(name, Path) else ""

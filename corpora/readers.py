@@ -103,13 +103,15 @@ def choose_input_format(path: str | os.PathLike[str], format: str | None = None,
     chosen = format or ("text" if name == STANDARD_INPUT else _FORMAT_BY_SUFFIX.get(bare_suffix(file)))
     if chosen is None:
         raise ValueError(
-            f"{name}: the suffix {file.suffix!r} names no format; rename it, or pass format= one of {', '.join(FORMATS)} "
-            "(--input-format of the command)"
+            f"{name}: the suffix {file.suffix!r} names no format; rename it, or say which it is: "
+            f"--input-format (format in Python and recipes) is one of {', '.join(FORMATS)}"
         )
     if name == STANDARD_INPUT and chosen == "parquet":
         raise ValueError("Parquet cannot be read from standard input: its index is at its end; give the file.")
     if column is not None and chosen not in COLUMN_FORMATS:
-        raise ValueError(f"{name}: column={column!r} has no meaning for format {chosen!r}; leave it out")
+        raise ValueError(
+            f"{name}: the format {chosen!r} has no columns, so --field (column= in Python) names none; leave it out"
+        )
     return chosen
 
 

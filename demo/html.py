@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -85,16 +86,19 @@ def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = No
         for hue, (name, record) in enumerate(zip(scored, records, strict=True))
         for span in record["spans"]
     ]
+    starts = [word["start"] for word in records[0]["words"]]
     spans: list[dict[str, Any]] = []
+    taken: set[int] = set()  # numbers of the words in these spans
     for span in sorted(proposed, key=lambda span: -span["probability"]):
-        if all(span["end"] <= other["start"] or other["end"] <= span["start"] for other in spans):
+        inside = range(bisect_left(starts, span["start"]), bisect_left(starts, span["end"]))
+        if taken.isdisjoint(inside):
             spans.append(span)
+            taken.update(inside)
     words = []
-    for versions in zip(*(record["words"] for record in records), strict=True):
-        hue = max(range(len(versions)), key=lambda number: versions[number]["probability"])
+    for number, versions in enumerate(zip(*(record["words"] for record in records), strict=True)):
+        hue = max(range(len(versions)), key=lambda i: versions[i]["probability"])
         note = ", ".join(f"{name} {word['probability']:.2f}" for name, word in zip(scored, versions, strict=True))
-        inside = any(span["start"] <= versions[0]["start"] < span["end"] for span in spans)
-        words.append(versions[hue] | {"hue": hue, "note": note, "selected": inside})
+        words.append(versions[hue] | {"hue": hue, "note": note, "selected": number in taken})
     shown = join_records(dict(zip(scored, records, strict=True)))
     return {**shown, "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
 
@@ -191,8 +195,8 @@ def show_comparison(results: Sequence[MethodScores], percent: float | None = Non
             f'<section class="hk-record"><h3>{escape(result.title)}</h3>{text}'
             f'<p class="hk-caption">{escape(caption)}</p></section>'
         )
-    meaning = "by rank, with the gates' own shades: last word"
-    return f'<div class="hk-grid">{"".join(sections)}</div>{legend(meaning, "first word", "as many as the gates select")}'
+    meaning = "rank of a word, in the gates' own shades: last"
+    return f'<div class="hk-grid">{"".join(sections)}</div>{legend(meaning, "first", "as many as the gates select")}'
 
 
 def show_matches(number: int, matches: Sequence[Match]) -> str:
@@ -233,30 +237,41 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
     return html
 
 
-def show_document(scored: ScoredText, terms: Sequence[Term], percent: float | None = None) -> str:
+def show_document(scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, Term]], percent: float | None = None) -> str:
     """A long text as a heat map, with its best terms at the side.
 
+    Args:
+        scored: by the names of the selectors that are shown; of several each has its hue.
+        terms: each with the name of the selector that found it.
+        percent: the share of words to select; None for the model's own decision.
+
     >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
-    >>> html = show_document(scored, [Term("Bob", 3, 2, 0.9, "Hi Bob")])
+    >>> html = show_document({"a": scored}, [("a", Term("Bob", 3, 2, 0.9, "Hi Bob"))])
     >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
     (1, True)
     """
-    record = scored.select(rate=as_fraction(percent))
+    hues = {name: hue for hue, name in enumerate(scored)} if len(scored) > 1 else {}
+    record = merge_selectors(scored, percent) if hues else next(iter(scored.values())).select(rate=as_fraction(percent))
     words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
     listed = "".join(
         f'<li><button type="button" data-term="{escape(term.text)}" title="{escape(" ".join(term.example.split()))}">'
-        f"{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
-        for term in terms
+        f"{_swatch(hues.get(name))}{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
+        for name, term in terms
     )
     selected = sum(word["selected"] for word in words)
     count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
     listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
     return (
-        f'<p class="hk-verdict">{count}</p>{legend()}<div class="document">'
+        f'<p class="hk-verdict">{count}</p>{selectors_legend(scored) if hues else legend()}<div class="document">'
         f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'
         f"{render_words(record['text'], words, record['spans'])}</div>"
         f'<aside class="terms"><h3>Terms</h3>{listed}</aside></div>'
     )
+
+
+def _swatch(hue: int | None) -> str:
+    """A dot in the hue of a selector; nothing where there is one selector alone."""
+    return "" if hue is None else f'<i class="swatch {hue_class(hue)}"></i>'
 
 
 def as_file(scored: Mapping[str, ScoredText], percent: float | None, kind: str) -> dict[str, str]:

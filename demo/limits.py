@@ -15,6 +15,10 @@ MAX_PASSAGES = 2_000
 MAX_CHARACTERS_PASSAGES = 400_000
 WHOLE_FILES = "use `hardkuma search` for whole files"
 MAX_BODY = 4_000_000  # bytes of a question as it is sent: every text above fits, in any script
+BODY_SECONDS = 30  # that a browser may take to send it
+# The encoder runs for one visitor at a time. The longest document takes some seconds, so more would wait in vain.
+MAX_WAITING = 16
+MAX_SECONDS = 60
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
 
 

@@ -11,6 +11,27 @@ function chosen() {
   return {selector: selector.value || null, percent: decision.value === "share" ? Number(percent.value) : null};
 }
 
+// What the settings are called on a tab, and whether it can show all selectors at once. All are taken up again by the next
+// tab that can.
+const words = [...settings.querySelectorAll("[data-word]")];
+const usual = new Map(words.map((word) => [word, word.textContent]));
+const all = settings.querySelector("[name=selector][value=all]");
+let wantsAll = false;
+
+function fitSettings(panel) {
+  for (const word of words) word.textContent = panel[word.dataset.word] ?? usual.get(word);
+  if (!all) return;
+  all.disabled = "single" in panel;
+  all.parentElement.title = all.disabled ? "Here one selector at a time" : "";
+  if (all.disabled && all.checked) {
+    wantsAll = true;
+    settings.querySelector("[name=selector][checked]").checked = true;
+  } else if (!all.disabled && wantsAll) {
+    wantsAll = false;
+    all.checked = true;
+  }
+}
+
 function post(address, query) {
   const headers = {"Content-Type": "application/json"};
   return fetch(address, {method: "POST", headers, body: query}).then((reply) => reply.json());
@@ -71,6 +92,7 @@ class Panel {
   }
 
   opened() {
+    fitSettings(this.element.dataset);
     if (this.shown === null) this.ask();
     else this.settingsChanged();
     this.draw();
@@ -193,6 +215,7 @@ tabs.forEach((tab, number) => {
 settings.addEventListener("submit", (event) => event.preventDefault());
 settings.addEventListener("input", (event) => {
   const {decision, percent} = settings.elements;
+  if (event.target.name === "selector") wantsAll = false;
   if (event.target === percent) decision.value = "share";  // who moves the slider wants a share
   settings.querySelector("output").textContent = `${percent.value}%`;
   current().settingsChanged();

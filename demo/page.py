@@ -6,6 +6,7 @@ place. Nothing is fetched from elsewhere, nothing is reported to anyone and no t
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from html import escape
@@ -15,10 +16,11 @@ from typing import Any
 
 import gradio as gr
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ..common.models import load_released
+from ..handler import RequestError
 from ..modeling_hardkuma import HardKumaModel
 from ..records_hardkuma import ALL
 from ..rendering.style import COLOURS, RECORD_STYLE, SANS
@@ -34,6 +36,8 @@ from .html import (
     show_selectors,
 )
 from .limits import (
+    BODY_SECONDS,
+    MAX_BODY,
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
     MAX_CHARACTERS_DOCUMENT,
@@ -100,10 +104,30 @@ async def answer(
     if function is None:
         return JSONResponse({}, status_code=404)
     try:
-        query = Query.parse(await request.body())
+        query = Query.parse(await read_body(request))
         return JSONResponse(await run_in_threadpool(function, query))
+    except RequestError as error:  # too large, too slow, or too many at once
+        return JSONResponse(explain(str(error)), status_code=error.status)
     except ValueError as error:
         return JSONResponse(explain(str(error)))
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request. Of one that is too long no more is kept; whoever sends it hears why when all is sent."""
+    body, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= MAX_BODY:
+                    body += chunk
+    except TimeoutError:
+        raise RequestError(408, f"The question did not arrive within {BODY_SECONDS} seconds.") from None
+    except ClientDisconnect:
+        raise RequestError(400, "The question was broken off.") from None
+    if size > MAX_BODY:
+        raise RequestError(413, f"The question has {size:,} bytes; at most {MAX_BODY:,} fit here.")
+    return bytes(body)
 
 
 class Answers:
@@ -138,7 +162,7 @@ class Answers:
 
     def document(self, query: Query) -> Parts:
         """A long text with its terms."""
-        scored, terms = self.demo.document(query.text, query.percent, self._one(query))
+        scored, terms = self.demo.document(query.text, query.percent, query.selector)
         return {"document": show_document(scored, terms, query.percent)}
 
     def methods(self, query: Query) -> Parts:
@@ -153,7 +177,7 @@ class Answers:
         return as_file({name: self.demo.score(query.text, name)}, query.percent, kind)
 
     def _one(self, query: Query) -> str | None:
-        """The selector where one is needed: that of the start where all are chosen."""
+        """The selector where one is needed: that of the start where all are chosen, which the page does not offer there."""
         return None if query.selector == ALL else query.selector
 
 
@@ -173,7 +197,7 @@ def render_index(demo: Demo) -> str:
         "shown": shown,
         "numbers": numbers,
         "text": escape(TEXTS[0]),
-        "compared": escape(TEXTS[1]),
+        "compared": escape(TEXTS[2]),
         "first": escape(PAIRS[0][0]),
         "second": escape(PAIRS[0][1]),
         "texts": "".join(_example(text, text=text) for text in TEXTS),

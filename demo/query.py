@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .limits import MAX_BODY
-
 
 @dataclass(frozen=True)
 class Query:
@@ -32,8 +30,6 @@ class Query:
         >>> Query.parse(b'{"text": "Hi", "percent": 20}')
         Query(text='Hi', second='', selector=None, percent=20.0)
         """
-        if len(body) > MAX_BODY:
-            raise ValueError(f"The question has {len(body):,} bytes; at most {MAX_BODY:,} fit here.")
         try:
             values = json.loads(body)
         except (ValueError, RecursionError):

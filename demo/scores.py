@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +10,10 @@ from typing import Any
 
 from ..attribution import METHODS, SentenceEncoder
 from ..corpora.sentences import split_sentences
+from ..handler import Turns
 from ..modeling_hardkuma import HardKumaModel
 from ..pairs_hardkuma import explain_pair
-from ..records_hardkuma import Record
+from ..records_hardkuma import ALL, Record
 from ..search.index import Match, Passage, SearchIndex
 from ..search.passages import cut_passage
 from ..search.terms import Term, rank_terms
@@ -22,6 +22,8 @@ from .limits import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
     MAX_CHARACTERS_DOCUMENT,
+    MAX_SECONDS,
+    MAX_WAITING,
     as_fraction,
     check_compared,
     check_lines,
@@ -101,7 +103,7 @@ class Demo:
         self.names, number = model.config.names, model.config.find_selector(selector)
         self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
-        self.lock = threading.RLock()
+        self.turns = Turns(MAX_WAITING, MAX_SECONDS)
         # Errors are not remembered, nor is anything beyond this process.
         self._scored = lru_cache(REMEMBERED)(self._score_all)
         self._compared = lru_cache(REMEMBERED)(self._compare)
@@ -117,18 +119,20 @@ class Demo:
     def score_all(self, text: str) -> dict[str, ScoredText]:
         """By the name of every selector; one encoding for all of them."""
         checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
-        with self.lock:
+        with self.turns.take():
             return self._scored(checked)
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""
-        with self.lock:
-            return self._explained(check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector)
+        first, second = check_compared(a), check_compared(b)
+        with self.turns.take():
+            return self._explained(first, second, as_fraction(percent), selector or self.selector)
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and the peers on one text, the gates first."""
-        with self.lock:
-            return self._compared(check_compared(text), selector or self.selector)
+        checked = check_compared(text)
+        with self.turns.take():
+            return self._compared(checked, selector or self.selector)
 
     def search(
         self, passages: str, question: str, percent: float | None = None, selector: str | None = None
@@ -136,19 +140,26 @@ class Demo:
         """How many passages there are, one a line or several of a long one, and those nearest to the question."""
         lines = check_lines(passages)
         asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
-        with self.lock:
+        with self.turns.take():
             return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
-    ) -> tuple[ScoredText, list[Term]]:
-        """A long text with its words' probabilities, and its best terms; both sentence by sentence."""
-        checked, name = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`"), self._name(selector)
-        with self.lock:
+    ) -> tuple[dict[str, ScoredText], list[tuple[str, Term]]]:
+        """A long text with its words' probabilities, and its best terms; both sentence by sentence, and both with the name
+        of the selector, which may be "all"."""
+        checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`")
+        names = list(self.names) if selector == ALL else [self._name(selector)]
+        with self.turns.take():
             lines, of_selectors = self._read(checked)
-        sentences = of_selectors[name]
-        terms = rank_terms(zip(lines, sentences, strict=True), TERMS, rate=as_fraction(percent))
-        return _join_sentences(checked, sentences), terms
+        best: dict[str, tuple[str, Term]] = {}
+        for name in names:
+            for term in rank_terms(zip(lines, of_selectors[name], strict=True), TERMS, rate=as_fraction(percent)):
+                key = term.text.casefold()
+                if key not in best or term.score > best[key][1].score:
+                    best[key] = name, term
+        terms = sorted(best.values(), key=lambda found: -found[1].score)[:TERMS]
+        return {name: _join_sentences(checked, of_selectors[name]) for name in names}, terms
 
     def _name(self, selector: str | None) -> str:
         """The selector that is named, or the one that the page starts with; an unknown one is an error."""

@@ -7,6 +7,7 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 
+from ..common.models import no_progress_bar
 from ..folder_hardkuma import staged
 from ..modeling_hardkuma import HardKumaModel
 
@@ -80,7 +81,8 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
             if (ROOT / name).is_file():
                 shutil.copyfile(ROOT / name, package / name)
         if model is not None:
-            model.save_pretrained(target / "model")
+            with no_progress_bar():
+                model.save_pretrained(target / "model")
         arguments = [] if model is None else ["--model", "model"]
         (target / "app.py").write_text(START.format(arguments=arguments), encoding="utf-8")
         (target / "README.md").write_text(CARD.format(gradio=pins["gradio"]), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,15 +44,23 @@ class Outputs:
         for kind in self.kinds:
             check_choice("kinds", kind, KINDS)
         check_selection(self.rate, self.threshold)
+        if "rationale" in self.kinds and self.selector == ALL:
+            raise ValueError(f"rationale embeddings are those of one selector, got selector={ALL!r}: name it.")
 
-    def names(self) -> list[str]:
+    def fields(self) -> list[pyarrow.Field]:
         """The columns that are added.
 
-        >>> Outputs(kinds=["terms", "anchor"]).names()
+        >>> [field.name for field in Outputs(kinds=["terms", "anchor"]).fields()]
         ['terms', 'anchor']
         """
-        records = [field.name for field in record_fields(self.selector == ALL)]
-        return [name for kind in self.kinds for name in (records if kind == "gates" else [kind])]
+        arrow = require("pyarrow", "ray")
+        fields = {
+            "gates": record_fields(self.selector == ALL),
+            "terms": [arrow.field("terms", arrow.list_(arrow.string()))],
+            "anchor": [arrow.field("anchor", arrow.list_(arrow.float32()))],
+            "rationale": [arrow.field("rationale", arrow.list_(arrow.float32()))],
+        }
+        return [field for kind in self.kinds for field in fields[kind]]
 
 
 def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | None = None) -> pyarrow.Table:
@@ -65,15 +73,16 @@ def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | Non
     ['flight', 'Oslo', 'delayed']
     """
     outputs = outputs or Outputs()
+    arrow = require("pyarrow", "ray")
     texts = _texts(table, outputs)
     given = [i for i, text in enumerate(texts) if text is not None]
-    present = [encodable(text) for text in texts if text is not None]
-    for name, column in _columns(model, present, outputs):
-        empty: Any = NO_TEXT if name == "reason" else [] if name in ("words", "spans", "terms") else None
+    values = _values(model, [encodable(text) for text in texts if text is not None], outputs)
+    for field in outputs.fields():
+        empty: Any = NO_TEXT if field.name == "reason" else [] if field.name in ("words", "spans", "terms") else None
         rows = [empty] * len(texts)
-        for i, value in zip(given, column.to_pylist(), strict=True):
+        for i, value in zip(given, values[field.name], strict=True):
             rows[i] = value
-        table = table.append_column(name, require("pyarrow", "ray").array(rows, column.type))
+        table = table.append_column(field.name, arrow.array(rows, field.type))
     return table
 
 
@@ -81,18 +90,20 @@ def _texts(table: pyarrow.Table, outputs: Outputs) -> list[str | None]:
     arrow = require("pyarrow", "ray")
     if outputs.column not in table.column_names:
         raise ValueError(f"there is no column {outputs.column!r}; there are: {', '.join(table.column_names)}.")
-    taken = [name for name in outputs.names() if name in table.column_names]
+    taken = [field.name for field in outputs.fields() if field.name in table.column_names]
     if taken:
         raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
     column = table[outputs.column]
+    if arrow.types.is_null(column.type):  # no row has a text
+        return [None] * table.num_rows
     if not (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
         raise ValueError(f"the column {outputs.column!r} holds {column.type}, not text.")
     return column.to_pylist()
 
 
-def _columns(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> Iterator[tuple[str, pyarrow.Array]]:
-    """Each added column with a value for every text."""
-    arrow = require("pyarrow", "ray")
+def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dict[str, list[Any]]:
+    """By the name of each added column, a value for every text."""
+    values: dict[str, list[Any]] = {}
     if {"gates", "terms"} & set(outputs.kinds):
         found = gate_records(
             model,
@@ -103,14 +114,12 @@ def _columns(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> It
             selector=outputs.selector,
         )
         records = [arrow_record(record) for record in found]
-        if "gates" in outputs.kinds:
-            for field in record_fields(outputs.selector == ALL):
-                yield field.name, arrow.array([record.get(field.name) for record in records], field.type)
-        if "terms" in outputs.kinds:
-            terms = [[span["text"] for span in record["spans"]] for record in records]
-            yield "terms", arrow.array(terms, arrow.list_(arrow.string()))
+        names = [field.name for field in record_fields(outputs.selector == ALL)]
+        values |= {name: [record.get(name) for record in records] for name in names}
+        values["terms"] = [[span["text"] for span in record["spans"]] for record in records]
     for kind in outputs.kinds:
         if kind in ("anchor", "rationale"):
             options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
-            rows = list(embed_texts(model, texts, kind, batch_size=outputs.batch_size, **options).numpy()) if texts else []
-            yield kind, arrow.array(rows, arrow.list_(arrow.float32()))
+            size = outputs.batch_size
+            values[kind] = list(embed_texts(model, texts, kind, batch_size=size, **options).numpy()) if texts else []
+    return values

@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..common.models import load_model
 from ..common.packages import require
 from .columns import Outputs, add_gates
-from .shards import Shard, is_done, list_shards, open_address, write_shard
+from .shards import PARTIAL, Shard, list_shards, open_address, remove_partial, waiting_shards, write_shard
 
 if TYPE_CHECKING:
     import pyarrow
     from ray.data import Dataset
 
 SETTINGS = "settings.json"
+PATIENCE = 24 * 3600.0
 
 
 class GateWorker:
@@ -61,17 +63,27 @@ def ray_gates(
     Args:
         dataset: with a column of texts.
         model: checkpoint folder or Hub id that every worker can read; the released gates by default.
-        workers: how many at a time, or (fewest, most) for a cluster that grows; by default as many as it has GPUs, or CPUs.
+        workers: how many at a time, or (fewest, most) for a pool that grows with what waits; by default up to as many as
+            the cluster has GPUs, or CPUs but one: what feeds the workers needs one too, and would wait for it for ever.
         gpus: of each worker; by default 1 where the cluster has any.
 
     `ray_gates(ray.data.read_parquet("in/"), Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
     """
+    each, room = _gpus(gpus), _capacity(gpus)
+    fewest, most = _range(workers or (1, room if each else max(1, room - 1)))
+    if not each and fewest >= room > 1:
+        raise ValueError(
+            f"{fewest} workers take all {room} CPUs of the cluster, and none is left to feed them: use fewer, or a range "
+            f"such as (1, {most}) on a cluster that grows."
+        )
+    resources = {"num_gpus": each} if each else {"num_cpus": 0 if _cluster().get("CPU") == 1 else 1}
     return dataset.map_batches(
         GateWorker,
         fn_constructor_args=(model, outputs or Outputs()),
         batch_format="pyarrow",
         batch_size=1024,
-        **_resources(workers, gpus),
+        compute=require("ray.data", "ray").ActorPoolStrategy(min_size=fewest, max_size=most),
+        **resources,
     )
 
 
@@ -91,8 +103,9 @@ def ray_gate_files(
     *,
     model: str | None = None,
     resume: bool = False,
-    workers: int | tuple[int, int] | None = None,
+    workers: int | None = None,
     gpus: float | None = None,
+    patience: float = PATIENCE,
 ) -> Iterator[FileReport]:
     """Gates of Parquet files, shard by shard, into files of the same names; yields a report as each is done.
 
@@ -104,39 +117,43 @@ def ray_gate_files(
         pattern: a folder, or a pattern such as "in/*.parquet"; local, or an address that Arrow can open.
         output: a folder; every machine of the cluster must reach it under this name.
         resume: go on with a run that was interrupted; its settings must be these.
-        model, workers, gpus: as of `ray_gates`.
+        workers: how many at a time; by default as many as the cluster has GPUs, or CPUs. Those beyond wait until the
+            cluster grows, as one that scales by itself does for them.
+        patience: seconds without a shard that is done after which the run is given up. Ray's own 30 minutes are less than
+            a large shard may take.
+        model, gpus: as of `ray_gates`.
     """
     ray = require("ray", "ray")
     outputs = outputs or Outputs()
     shards = list_shards(pattern, output)
-    _claim(output, {"model": model, **asdict(outputs), "kinds": list(outputs.kinds)}, resume)
-    waiting = [shard for shard in shards if not is_done(shard)]
+    kept = {"input": str(PurePosixPath(shards[0].source).parent), "model": model, **asdict(outputs)}
+    _claim(output, {**kept, "kinds": list(outputs.kinds)}, resume)
+    remove_partial(output)
+    waiting = waiting_shards(shards, output)
     if not waiting:
         return
-    from ray.data import from_items
-
-    context = ray.data.DataContext.get_current()
-    context.execution_options.preserve_order = False
+    each, room = _gpus(gpus), _capacity(gpus)
     # A block a shard: what a worker takes is one file, and what is lost with it is no more. Ray restarts workers.
-    rows = from_items([asdict(shard) for shard in waiting], override_num_blocks=len(waiting))
+    rows = ray.data.from_items([asdict(shard) for shard in waiting], override_num_blocks=len(waiting))
+    rows.context.enable_progress_bars = False
+    rows.context.execution_no_progress_timeout_s = patience
+    size = min(len(waiting), workers or room)
     done = rows.map_batches(
         ShardWorker,
         fn_constructor_args=(model, outputs),
         batch_format="numpy",
         batch_size=1,
-        **_resources(workers or min(len(waiting), _capacity(gpus)), gpus),
+        # One shard at a time: none waits behind another while a worker is idle.
+        compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1),
+        **({"num_gpus": each} if each else {"num_cpus": 1}),
     )
     for row in done.iter_rows():
         yield FileReport(**row)
+    remove_partial(output)
 
 
-def _resources(workers: int | tuple[int, int] | None, gpus: float | None) -> dict[str, Any]:
-    """Arguments of `map_batches`: a worker is one CPU, or one GPU where there are any."""
-    number = workers or _capacity(gpus)
-    fewest, most = (number, number) if isinstance(number, int) else number
-    strategy = require("ray.data", "ray").ActorPoolStrategy(min_size=fewest, max_size=most)
-    gpus = _gpus(gpus)
-    return {"compute": strategy, "num_gpus": gpus} if gpus else {"compute": strategy, "num_cpus": 1}
+def _range(workers: int | tuple[int, int]) -> tuple[int, int]:
+    return (workers, workers) if isinstance(workers, int) else workers
 
 
 def _capacity(gpus: float | None) -> int:
@@ -152,6 +169,7 @@ def _gpus(gpus: float | None) -> float:
 def _cluster() -> dict[str, float]:
     """The resources of the cluster that this process belongs to, or of this machine, which becomes one."""
     ray = require("ray", "ray")
+    require("ray.data", "ray")
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
     return ray.cluster_resources()
@@ -168,12 +186,12 @@ def _claim(output: str, settings: dict[str, Any], resume: bool) -> None:
     if system.get_file_info(path).is_file:
         known = json.loads(system.open_input_file(path).read())
         if known != settings:
-            changed = next(name for name in settings if settings[name] != known.get(name))
+            changed = next(name for name in {**settings, **known} if settings.get(name) != known.get(name))
             raise ValueError(
-                f"{output}/{SETTINGS} has {changed} = {known.get(changed)!r}, not {settings[changed]!r}: go on with the "
-                "same settings, or write to another folder."
+                f"{output}/{SETTINGS} has {changed} = {known.get(changed)!r}, not {settings.get(changed)!r}: go on with "
+                "the same settings, or write to another folder."
             )
         return
-    with system.open_output_stream(f"{path}.partial") as stream:
+    with system.open_output_stream(path + PARTIAL) as stream:
         stream.write(json.dumps(settings, indent=1).encode())
-    system.move(f"{path}.partial", path)
+    system.move(path + PARTIAL, path)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
+from ..common.models import no_progress_bar
 from ..configuration_hardkuma import ENTITIES
 from ..corpora.tokens import token_batches
 from ..features_hardkuma import depth_needed
@@ -87,7 +88,8 @@ def export_native(
         selector=model.config.names[number] if model.config.num_selectors > 1 else None,
     )
     with staged(output) as folder:
-        stock.save_pretrained(folder)
+        with no_progress_bar():
+            stock.save_pretrained(folder)
         write_tokenizer(folder, model.tokenizer, model.config)
         (folder / "README.md").write_text(card, encoding="utf-8")
         report: dict[str, Any] = {"fitted_texts": len(fitted), "held_out_texts": len(held_out), "source": source}

@@ -205,12 +205,13 @@ def _links(pair: Pair) -> str:
 def legend(shade_means: str = "probability 0", full: str = "1", outline_means: str = "selected") -> str:
     """What shade and outline mean, as one line above or below the texts.
 
-    >>> '<span>fall 0<span class="hk-ramp"' in legend("fall 0", "1", "carries")
+    >>> '<span>fall <span class="hk-scale">0<span class="hk-ramp"' in legend("fall 0", "1", "carries")
     True
     """
     ramp = '<span class="hk-ramp" role="img" aria-label="from no shade to full shade"></span>'
     example = '<span class="hk-span" style="--share:90%">word</span>'
-    ends = f"{escape(shade_means)}{ramp}{escape(full)}"
+    name, _, zero = shade_means.rpartition(" ")
+    ends = f'{escape(name)} <span class="hk-scale">{escape(zero)}{ramp}{escape(full)}</span>'
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
 

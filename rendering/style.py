@@ -53,6 +53,7 @@ RECORD_STYLE = f"""
 .hk-verdict {{ margin: 0 0 .5rem; }}
 .hk-legend {{ display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: .75rem 0; color: var(--soft);
   font-size: .875rem; }}
+.hk-scale {{ white-space: nowrap; }}
 .hk-ramp {{ display: inline-block; width: 6rem; height: 1em; margin: 0 .4em; vertical-align: -.15em; border-radius: .2em;
   background: linear-gradient(to right, transparent, rgba(var(--mark), var(--depth)));
   border: 1px solid var(--line); print-color-adjust: exact; }}

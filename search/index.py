@@ -23,7 +23,7 @@ import numpy as np
 from ..anchors_hardkuma import AnchorModel, embed_anchors
 from ..common.packages import available, require
 from ..folder_hardkuma import staged
-from ..pairs_hardkuma import explain_pair
+from ..pairs_hardkuma import explain_pairs
 from ..words_hardkuma import check_count
 
 FORMAT = "hardkuma-index-1"
@@ -93,9 +93,11 @@ class SearchIndex:
             batch_size: texts per forward pass.
         """
         check_count("batch_size", batch_size)
+        if isinstance(passages, str):
+            raise ValueError("passages must be a list of texts, got one string; wrap it: [text].")
         kept: list[Passage] = []
         parts: list[np.ndarray] = []
-        for chunk in _chunks(Passage(item) if isinstance(item, str) else item for item in passages):
+        for chunk in _chunks(_as_passage(item) for item in passages):
             kept += chunk
             parts.append(embed_anchors(model, [passage.text for passage in chunk], batch_size).numpy())
         if not kept:
@@ -116,6 +118,8 @@ class SearchIndex:
             options: of `explain_pair`.
         """
         check_count("number", number)
+        if not isinstance(question, str):
+            raise ValueError(f"question must be a text (str), got a {type(question).__name__}: {question!r:.60}.")
         self._check_encoder(model)
         vector = embed_anchors(model, [question]).numpy()
         number = min(number, len(self.passages))
@@ -125,12 +129,11 @@ class SearchIndex:
             cosines = self.vectors @ vector[0]
             rows = np.argsort(-cosines, kind="stable")[:number]
             similarities = cosines[rows]
-        matches = []
-        for row, similarity in zip(rows.tolist(), similarities.tolist(), strict=True):
-            passage = self.passages[row]
-            pair = explain_pair(model, question, passage.text, **options) if explain else None
-            matches.append(Match(passage, similarity, pair))
-        return matches
+        passages = [self.passages[row] for row in rows.tolist()]
+        pairs: Sequence[dict[str, Any] | None] = [None] * number
+        if explain:
+            pairs = explain_pairs(model, [(question, passage.text) for passage in passages], **options)
+        return [Match(*match) for match in zip(passages, similarities.tolist(), pairs, strict=True)]
 
     def save(self, folder: str | Path) -> None:
         """Write the folder, whole; an index that is there already is replaced, anything else is not."""
@@ -157,6 +160,10 @@ class SearchIndex:
     def load(cls, folder: str | Path) -> SearchIndex:
         """Read a folder that `save` has written; ValueError where it is damaged or no index at all."""
         root = Path(folder)
+        if root.is_file():
+            raise NotADirectoryError(
+                f"{root} is a file, not an index; make one of it: hardkuma search INDEX --build {root}"
+            )
         if not (root / RECORD).is_file():
             raise FileNotFoundError(f"{root} is no index (no {RECORD}); make one with: hardkuma search {root} --build FILE")
         fix = "make it again with: hardkuma search INDEX --build FILE"
@@ -201,6 +208,14 @@ def check_target(folder: str | Path) -> Path:
     if target.exists() and not (target / RECORD).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} is not an index (no {RECORD} in it); give another folder.")
     return target
+
+
+def _as_passage(item: Passage | str) -> Passage:
+    if isinstance(item, Passage):
+        return item
+    if not isinstance(item, str):
+        raise ValueError(f"passages must be texts or Passage, got a {type(item).__name__}: {item!r:.60}.")
+    return Passage(item)
 
 
 def _chunks(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

@@ -71,6 +71,8 @@ def find_terms(
     >>> terms[0].text, terms[0].count, terms[0].spread
     ('kraken', 3, 2)
     """
+    if isinstance(texts, str):
+        raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
     scored = (
         sentence
         for chunk in _sentences(texts)

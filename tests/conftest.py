@@ -36,7 +36,7 @@ os.environ["HF_MODULES_CACHE"] = str(MODULES)
 
 WORKERS = 2
 # What is slow to make is made by one worker: all tests that ask for one of these fixtures run there.
-SHARED = ("bare_forks", "hub_forks", "ranks", "served", "scored")
+SHARED = ("bare_forks", "cluster", "hub_forks", "ranks", "served", "scored")
 # Tests with a process or a browser of their own are slow, all of them.
 PROCESSES = {"forks", "bare_forks", "hub_forks", "fork_with", "served"}
 # So are these, by measurement: exporting, training runs, stock tools, and 200 sentences through two libraries.

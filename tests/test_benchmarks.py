@@ -30,22 +30,16 @@ def test_encoder_arms_list_results_of_their_own_settings_alone(
 ) -> None:
     path = next(path for path in BENCHMARKS if path.stem == "encoder_arms")
     arms = runpy.run_path(str(path))
-    known = {
-        "sts": dict.fromkeys(arms["STS_FILES"], 0.5),
-        "alignment": 0.1,
-        "uniformity": -2.0,
-        "settings": arms["SETTINGS"],
-    }
+    known = {"average": 50.0, "settings": arms["SETTINGS"]}
     entries = [
         {**known, "arm": "cropping", "seed": 0, "view": arms["ARMS"]["cropping"]},
         {**known, "arm": "random drop", "seed": 0, "view": {"random_deletion": {"t": 4}}},  # another view
         {**known, "arm": "dropout only", "seed": 0, "view": {"dropout": None}, "settings": {"max_steps": 3}},
         {**known, "arm": "an arm of old", "seed": 0, "view": {"dropout": None}},
     ]
-    for entry in entries:
-        (tmp_path / entry["arm"]).mkdir()
-        (tmp_path / entry["arm"] / "result.json").write_text(json.dumps(entry))
-    monkeypatch.setattr(sys, "argv", [str(path), "--output", str(tmp_path), "--table"])
+    kept = tmp_path / "results.jsonl"
+    kept.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    monkeypatch.setattr(sys, "argv", [str(path), "--results", str(kept), "--table"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(path), run_name="__main__")
     shown = capsys.readouterr().out

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
+from hardkuma.encoders_hardkuma import resolve_encoder
 from hardkuma.folder_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 from tests.forks import ForkServer
@@ -143,17 +144,37 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
         assert (named - expected[:, number]).abs().max() < 1e-6
 
 
-def test_sentence_transformers_has_no_tokens_and_the_model_has(make_model: Callable, tmp_path: Path) -> None:
-    """What docs/doors.md says: should sentence-transformers hand on more than one tensor, this fails, and so it should."""
-    model = make_model()
+@pytest.mark.parametrize(("view", "layer"), [("hidden", -1), ("input", 1), ("reencode", 1)])
+def test_sentence_transformers_gives_the_tokens(view: str, layer: int, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(view=view, selector_layer=layer, num_selectors=2)
     model.save_pretrained(tmp_path / "model")
-    sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
-    with pytest.raises(KeyError, match="token_embeddings"):
-        sentence_model.encode(SENTENCES, output_value="token_embeddings")
-    inputs = sentence_model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).save(str(tmp_path / "again"))
+    inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.no_grad():
-        got = sentence_model[0].model(**inputs.to(sentence_model.device)).last_hidden_state
-    assert (got.cpu() - outputs(model, SENTENCES)["last_hidden_state"]).abs().max() < 1e-6
+        states = model(**inputs).last_hidden_state
+    expected = [row[mask.bool()] for row, mask in zip(states, inputs["attention_mask"], strict=True)]
+    for folder in ("model", "again"):
+        sentence_model = SentenceTransformer(str(tmp_path / folder), trust_remote_code=True)
+        for options in ({}, {"embedding": "anchor"}, {"embedding": "complement", "rate": 0.5, "selector": "selector_1"}):
+            got = sentence_model.encode(SENTENCES, output_value="token_embeddings", batch_size=2, **options)
+            assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(got, expected, strict=True)), (folder, options)
+            everything = sentence_model.encode(SENTENCES[0], output_value=None, **options)
+            assert torch.allclose(everything["token_embeddings"], expected[0], atol=1e-6)
+    # Who wants no tokens can leave out the layers that nobody else needs.
+    plain = SentenceTransformer(
+        str(tmp_path / "model"), trust_remote_code=True, config_kwargs={"output_hidden_states": False}
+    )
+    got = plain.encode(SENTENCES, convert_to_tensor=True)
+    assert (got - sentence_model.encode(SENTENCES, convert_to_tensor=True)).abs().max() < 1e-6
+
+
+def test_the_tokens_are_those_of_the_encoder(minilm: HardKumaModel, tmp_path: Path) -> None:
+    minilm.save_pretrained(tmp_path / "model")
+    sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
+    stock = SentenceTransformer(resolve_encoder("sentence-transformers/all-MiniLM-L6-v2"))
+    texts = ["Marie Curie moved to Paris in 1891.", "Rain.", ""]
+    got, expected = (each.encode(texts, output_value="token_embeddings") for each in (sentence_model, stock))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize(("view", "layer"), [("hidden", 1), ("input", 1), ("reencode", -1), ("reencode", 1)])
@@ -417,12 +438,16 @@ def test_missing_tokenizer(make_model: Callable, tmp_path: Path, caplog: pytest.
         _ = HardKumaModel.from_pretrained(tmp_path / "model").tokenizer
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_failed_save_leaves_the_old_checkpoint(
     make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model()
     model.save_pretrained(tmp_path / "model")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    before = contents(tmp_path / "model")
     monkeypatch.setattr(
         "hardkuma.pretrained_hardkuma.write_tokenizer", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
@@ -430,7 +455,7 @@ def test_failed_save_leaves_the_old_checkpoint(
         model.gate_head.rate_multiplier.fill_(3.0)
     with pytest.raises(OSError, match="No space left"):
         model.save_pretrained(tmp_path / "model")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert contents(tmp_path / "model") == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "no temporary folder is left"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardkuma.__main__ import main
+from hardkuma.__main__ import COMMANDS, build_parser, main
 from hardkuma.folder_hardkuma import TRAVELLING_FILES
 from tests.forks import ForkServer
 from tests.test_house import modules, room
@@ -33,6 +33,7 @@ NEEDS = {
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
     "hardkuma.engines.columns": "pyarrow",
+    "hardkuma.engines.frames": "pandas",
     "hardkuma.engines.shards": "pyarrow",
     "hardkuma.common.arrow": "pyarrow",
     "hardkuma.evaluation.plots": "matplotlib",
@@ -130,6 +131,24 @@ def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]
         program, *arguments = shlex.split(command.removeprefix("$ "))
         assert program == "hardkuma" and main(arguments) == 0
         assert capsys.readouterr().out == f"{printed}\n"
+
+
+def command_lines() -> list[list[str]]:
+    """The words of every `hardkuma COMMAND ...` in the documents' shell blocks and in the commands' own help."""
+    shown = [block for document in DOCUMENTS for language in ("sh", "console") for block in blocks_of(document, language)]
+    shown += [command.EXAMPLES for command in COMMANDS.values()]
+    lines = [line.strip().removeprefix("$ ") for text in shown for line in text.splitlines()]
+    # In help a comment stands behind many spaces.
+    found = [shlex.split(re.split(r" {2,}| [#>|] ", line)[0]) for line in lines if line.startswith("hardkuma ")]
+    return [words[1:] for words in found if words[1] in COMMANDS]
+
+
+@pytest.mark.parametrize("words", command_lines(), ids=" ".join)
+def test_command_lines_that_are_shown_are_understood(words: list[str]) -> None:
+    parsed = build_parser().parse_args(words)
+    parsed.check(parsed)
+    for file in getattr(parsed, "build", None) or []:
+        assert Path(file).suffix, f"{file} is no file: an option has taken the question"
 
 
 def test_package_import_is_lazy(forks: ForkServer) -> None:

@@ -177,6 +177,47 @@ def test_many_at_once_are_answered_one_by_one(ask: Ask, handler: Any, monkeypatc
     assert answers == [(200, {"text": text}) for text in SENTENCES] and max(most) == 1
 
 
+def test_turns_are_taken_one_by_one_by_few_and_not_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_handler(folder, monkeypatch)
+    turns, order = module.Turns(waiting=2, seconds=2), []
+
+    def take(name: str) -> str:
+        try:
+            with turns.take():
+                order.append(name)
+        except ValueError as error:
+            assert error.status == 503
+            return str(error)
+        return "had it"
+
+    with ThreadPoolExecutor(2) as pool, turns.take():
+        waiting = [pool.submit(take, name) for name in "ab"]
+        while turns._present < 3:
+            time.sleep(0.01)
+        assert take("c") == "Busy: 2 others are waiting already. Try again in a moment." and order == []
+        late = {future.result() for future in waiting}
+    assert late == {"Busy: the turn did not come within 2 seconds. Try again in a moment."}
+    assert take("d") == "had it" and order == ["d"] and turns._present == 0, "nothing is left behind"
+    with pytest.raises(KeyError), turns.take():
+        raise KeyError("what fails in a turn gives it back")
+    assert take("e") == "had it"
+
+
+def test_a_crowd_is_told_to_come_again(ask: Ask, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = threading.Event()
+    monkeypatch.setattr(handler, "pipeline", lambda inputs: served.wait(20) and {"text": inputs})
+    monkeypatch.setattr(handler._turns, "waiting", 2)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(ask, {"inputs": "a text"}) for _ in range(8)]
+        while sum(answer.done() for answer in answers) < 5:
+            time.sleep(0.01)
+        served.set()
+    assert sorted(status for status, _ in (answer.result() for answer in answers)) == [200] * 3 + [400] * 5
+    assert {body["error"] for status, body in (answer.result() for answer in answers) if status == 400} == {
+        "Busy: 2 others are waiting already. Try again in a moment."
+    }
+
+
 def test_limits_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load_handler(folder, monkeypatch)
     monkeypatch.setenv("HARDKUMA_MAX_TEXTS", "none")

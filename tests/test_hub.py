@@ -61,7 +61,8 @@ def test_push_and_load_from_the_hub(make_model: Callable, tmp_path: Path, hub: H
     assert done.returncode == 0, done.stderr[-3000:]
     assert hub.tokens == {"Bearer hf_test"}
     files = hub.repos["someone/gates"]
-    assert set(files) == {path.name for path in (tmp_path / "model").iterdir()}
+    saved = tmp_path / "model"
+    assert set(files) == {path.relative_to(saved).as_posix() for path in saved.rglob("*") if path.is_file()}
     assert b"# Pushed gates" in files["README.md"], "our card, not a generic one"
     done = hub_forks.run(LOAD, "someone/gates", tmp_path / "probs.pt")
     assert done.returncode == 0, done.stderr[-3000:]

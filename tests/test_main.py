@@ -107,6 +107,7 @@ def test_help_lists_every_command_without_loading_anything() -> None:
         (["gates", "--output", "no/such/x.txt", "x"], "no/such is not a folder"),
         (["gates", "--model", "nobody/nothing", "x"], "'nobody/nothing': no such folder, and not to be had from the Hub"),
         (["gates", "--model", ".", "x"], "--model .: this folder has no config.json"),
+        (["gates", "--model", __file__, "x"], "test_main.py: this is a file; give the folder of a checkpoint"),
         (["gates", "--file", "-", "--input-format", "parquet"], "cannot be read from standard input"),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
     ],
@@ -126,6 +127,8 @@ def test_faulty_input_is_one_sentence_and_exit_one(
     [
         ([], "required: COMMAND"),
         (["gates", "--bogus"], "--bogus"),
+        (["gates", "--selektor=x", "one"], "--selektor=x; did you mean --selector?"),
+        (["demo", "--prot", "80"], "--prot 80; did you mean --port?"),
         (["pair", "a"], "required: B"),
         (["export", "pdf", "x"], "'pdf'"),
         (["nothing"], "'nothing'"),
@@ -142,6 +145,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--keep", "rates", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
         (["gates", "--resume", "--file", "-", "--output", "x.txt"], "--resume needs --file and --output"),
         (["benchmark"], "required: --data"),
+        (["search", "notes", " "], "the question is empty."),
         (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
         (["gates", "--format", "jsonl", "--numbers", "x"], "--numbers belongs to the format text"),
         (["gates", "--resume", "--output", "x.txt", "x"], "--resume needs --file and --output"),
@@ -208,7 +212,9 @@ def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*pair, "--format", "html"]) == 0
     page = capsys.readouterr().out
     assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
-    assert "carries" in page and ">probability 0<" not in page, "the legend is that of a pair"
+    assert "carries" in page and "<span>probability " not in page, "the legend is that of a pair"
+    assert main(["pair", "A cat sleeps on the mat.", "My cat is called Tom."]) == 0
+    assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no word of grammar"
     assert main(["pair", "", "x"]) == 0
     assert "no word carries it" in capsys.readouterr().out
 
@@ -243,7 +249,8 @@ def test_a_field_of_plain_text_is_refused_before_anything_is_loaded(
     monkeypatch.setattr("hardkuma.common.models.load_model", lambda *_: pytest.fail("a model was loaded"))
     Path("some.txt").write_text("marie\n")
     assert main([*words, "some.txt", "--field", "body"]) == 1
-    assert "some.txt: column='body' has no meaning for format 'text'; leave it out" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "some.txt: the format 'text' has no columns, so --field (column= in Python) names none; leave it out" in said
 
 
 def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

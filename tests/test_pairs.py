@@ -17,7 +17,15 @@ from sentence_transformers import SentenceTransformer
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.anchors_hardkuma import chance_similarity
 from hardkuma.encoders_hardkuma import resolve_encoder
-from hardkuma.pairs_hardkuma import RANDOM_DRAWS, VERIFIED, VERIFIED_OF_MANY, _Explanation, keep_words, remove_words
+from hardkuma.pairs_hardkuma import (
+    RANDOM_DRAWS,
+    VERIFIED,
+    VERIFIED_OF_MANY,
+    _Explanation,
+    explain_pairs,
+    keep_words,
+    remove_words,
+)
 from hardkuma.surface_hardkuma import find_words, is_function_word
 from tests.conftest import SENTENCES
 
@@ -106,8 +114,8 @@ def test_chance_depends_on_the_encoder_and_the_texts(minilm: HardKumaModel, cosi
 def test_the_check_can_fail(minilm: HardKumaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = _Explanation.verify
 
-    def choose_badly(self: _Explanation) -> None:
-        verify(self)
+    def choose_badly(self: _Explanation, vectors: torch.Tensor) -> None:
+        verify(self, vectors)
         for side in self.sides:
             side.carrying = sorted(range(len(side.falls)), key=side.falls.__getitem__)[1:2]
 
@@ -225,6 +233,28 @@ def test_batches_do_not_matter(make_model: Callable) -> None:
     for name in "ab":
         falls = [[word["fall"] for word in pair[name]["words"]] for pair in (small, large)]
         assert falls[0] == pytest.approx(falls[1], abs=1e-5)
+
+
+def flat(value: object) -> list[object]:
+    """All that a nested answer holds, in order."""
+    if isinstance(value, dict):
+        return [item for name, part in value.items() for item in [name, *flat(part)]]
+    return [item for part in value for item in flat(part)] if isinstance(value, list) else [value]
+
+
+def test_many_pairs_are_each_as_alone_with_fewer_encodings(minilm: HardKumaModel) -> None:
+    pairs = [(A, B), (A, "Interest rates rose."), (A, A), ("", B), (A, "A man plays a guitar."), (A, f"Not {A}")]
+    rows: list[int] = []
+    hook = minilm.encoder.register_forward_hook(lambda *seen: rows.append(len(seen[-1][0])))
+    alone = [explain_pair(minilm, *pair) for pair in pairs]
+    before = sum(rows)
+    rows.clear()
+    together = explain_pairs(minilm, pairs, batch_size=16)
+    hook.remove()
+    assert sum(rows) < 0.8 * before and explain_pairs(minilm, []) == []
+    for one, other in zip(alone, together, strict=True):
+        for left, right in zip(flat(one), flat(other), strict=True):
+            assert left == (pytest.approx(right, abs=1e-5) if isinstance(right, float) else right)
 
 
 @settings(deadline=None)

@@ -22,6 +22,15 @@ REACH = 10.0  # how far the numbers may move
 STEPS = 12  # halvings; the last moves the rate by less than one part in a thousand
 
 
+def calibration_rows(rows: np.ndarray, seed: int, kinds: bool) -> np.ndarray:
+    """The random part of these sentences that rates are measured on, in random order.
+
+    >>> len(calibration_rows(np.arange(5000), seed=0, kinds=False))
+    1000
+    """
+    return np.random.default_rng(seed).permutation(rows)[: SENTENCES_OF_KINDS if kinds else SENTENCES]
+
+
 @torch.inference_mode()
 def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, seed: int = 0) -> list[float]:
     """Set each selector's mean selection probability to its target rate; returns what was added.
@@ -39,15 +48,14 @@ def calibrate_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray, se
     [0.3]
     """
     model.eval()
-    shuffled = np.random.default_rng(seed).permutation(rows)
     head, targets = model.gate_head, torch.tensor(model.config.target_rates, dtype=torch.float64)
     before = _read(head)
     added = torch.zeros_like(before)
     # Kinds divide the gate of meaning, so they come when that has its rate.
     kinds = torch.zeros_like(before, dtype=torch.bool)
     kinds[model.config.kinds] = True
-    for turn, count in ((~kinds, SENTENCES), (kinds, SENTENCES_OF_KINDS)):
-        sample = np.sort(shuffled[:count])
+    for turn, of_kinds in ((~kinds, False), (kinds, True)):
+        sample = np.sort(calibration_rows(rows, seed, of_kinds))
         low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
         for _ in range(STEPS if turn.any() else 0):
             middle = (low + high) / 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,8 +15,9 @@ from tqdm import tqdm
 
 from ..modeling_hardkuma import HardKumaModel
 from ..selectors_hardkuma import Selector
-from .store import BATCH, StateStore, StoredBatch
+from .store import BATCH, StateStore, StoredBatch, TokenFile
 
+CHUNK = 1024  # sentences whose tokens are read together
 MIN_WORDS = 4  # a sentence of fewer has no choice to make
 
 
@@ -51,29 +54,36 @@ class Sentences:
     counts: np.ndarray
 
 
-def read_sentences(store: StateStore, rows: np.ndarray, most: int, seed: int, model: HardKumaModel) -> Sentences:
-    """At most `most` of these sentences, a random choice of those with enough words to choose among."""
-    kept, tokens = [], []
-    for numbers in np.array_split(rows, math.ceil(len(rows) / 1024)):
-        batch = store.read(numbers, model, states=False)
+def choose_sentences(tokens: TokenFile, rows: np.ndarray, most: int, seed: int, model: HardKumaModel) -> np.ndarray:
+    """Numbers of at most `most` of these sentences, a random choice of those with enough words to choose among."""
+    counts = [
+        tokens.read(part, model, states=False).leading.sum(-1).cpu().numpy()
+        for part in np.array_split(rows, math.ceil(len(rows) / CHUNK))
+    ]
+    kept = rows[np.concatenate(counts) >= MIN_WORDS]
+    if not len(kept):
+        raise ValueError(f"no sentence has {MIN_WORDS} words or more: training by removal has nothing to choose among.")
+    return kept[np.sort(np.random.default_rng(seed).permutation(len(kept))[:most])]
+
+
+def read_sentences(tokens: TokenFile, rows: np.ndarray, most: int, seed: int, model: HardKumaModel) -> Sentences:
+    """The tokens and words of the sentences that `choose_sentences` chooses."""
+    chosen = choose_sentences(tokens, rows, most, seed, model)
+    found: list[TokenWords] = []
+    for numbers in np.array_split(chosen, math.ceil(len(chosen) / CHUNK)):
+        batch = tokens.read(numbers, model, states=False)
         words = torch.where(batch.content, batch.leading.long().cumsum(-1) - 1, -1).cpu().numpy()
         ids = batch.inputs["input_ids"].cpu().numpy()
-        for row, number in enumerate(numbers.tolist()):
-            length = int(store.lengths[number])
-            sentence = TokenWords(ids[row, :length], words[row, :length])
-            if sentence.number >= MIN_WORDS:
-                kept.append(number)
-                tokens.append(sentence)
-    if not kept:
-        raise ValueError(f"no sentence has {MIN_WORDS} words or more: training by removal has nothing to choose among.")
-    order = np.sort(np.random.default_rng(seed).permutation(len(kept))[:most])
-    chosen = [tokens[i] for i in order]
-    return Sentences(np.array(kept)[order], chosen, np.array([sentence.number for sentence in chosen]))
+        for row, length in enumerate(tokens.lengths_of(numbers).tolist()):
+            # Copies: a view would keep the padding of all others.
+            found.append(TokenWords(ids[row, :length].copy(), words[row, :length].copy()))
+    return Sentences(chosen, found, np.array([sentence.number for sentence in found]))
 
 
 @dataclass(frozen=True)
 class WordInputs:
-    """What a selector reads of all words: x (words, size) in half precision, and where each sentence's first word is."""
+    """What a selector reads of all words: x (words, size) in half precision, memory-mapped, and where each sentence's first
+    word is."""
 
     x: Tensor
     firsts: np.ndarray
@@ -108,7 +118,8 @@ def read_words(
     read: Callable[[StoredBatch], Tensor],
     progress: bool,
 ) -> Tensor:
-    """(words, ...) of all sentences, in their order: what `read` says of the first token of each word.
+    """(words, ...) of all sentences, in their order: what `read` says of the first token of each word. It is in a file
+    without a name beside the store, memory-mapped.
 
     Args:
         read: a batch of sentences -> (batch, length, ...).
@@ -120,7 +131,7 @@ def read_words(
     for numbers in np.array_split(order, math.ceil(len(order) / BATCH)):
         values = read(store.read(sentences.rows[numbers], model)).cpu()
         if flat is None:
-            flat = values.new_zeros(int(firsts[-1]), *values.shape[2:])
+            flat = _mapped_zeros((int(firsts[-1]), *values.shape[2:]), values.numpy().dtype, store.folder)
         for row, number in enumerate(numbers):
             words = sentences.tokens[number].words
             leading = np.flatnonzero((words >= 0) & (np.diff(words, prepend=-1) != 0))
@@ -129,6 +140,12 @@ def read_words(
     bar.close()
     assert flat is not None
     return flat
+
+
+def _mapped_zeros(shape: tuple[int, ...], dtype: np.dtype, folder: Path) -> Tensor:
+    """Zeros in a file that is gone with the tensor."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return torch.from_numpy(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
 @torch.inference_mode()

@@ -57,7 +57,7 @@ def local_batch(
 ) -> dict[str, Any]:
     """This process's share of a global batch, with the gates' noise, on its device."""
     generator = torch.Generator().manual_seed(step_seed(seed, step))
-    longest = int(store.lengths[batch].max())
+    longest = int(store.lengths_of(batch).max())
     noise = torch.rand(len(batch), config.num_selectors, longest, generator=generator)
     rank, world = accelerator.process_index, accelerator.num_processes
     inputs = store.fetch(shard(batch, rank, world), shapes=config.reads("shape"))
@@ -184,5 +184,5 @@ def _make_batches(recipe: Recipe, store: StateStore, rows: np.ndarray, epoch: in
     elif recipe.batches == "length":
         batches = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
     else:
-        batches = neighbour_batches(store.anchors()[rows], size, seed=seed, epoch=epoch)
+        return neighbour_batches(store.anchors(), size, seed=seed, epoch=epoch, rows=rows)
     return [rows[batch] for batch in batches]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -12,13 +17,79 @@ from ..corpora import bundled_texts, clean, read_texts
 from ..corpora.readers import name_left_out
 from .recipe import TextRecipe
 
+CHUNK = 4096  # texts that are read together where all are
+
+
+class TextFile(Sequence[str]):
+    """Texts in a file without a name, which is gone with the last object that reads it; 16 bytes of memory for each.
+
+    >>> texts = TextFile(iter(["Rain.", "Marie Curie", "Paris"]))
+    >>> texts[1], texts[:2], len(texts), list(texts.choose(np.array([0, 2])))
+    ('Marie Curie', ['Rain.', 'Marie Curie'], 3, ['Rain.', 'Paris'])
+    """
+
+    def __init__(self, texts: Iterable[str], folder: str | Path | None = None):
+        """
+        Args:
+            folder: where the file is; by default the system's folder for such files, which may be kept in memory.
+        """
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # it lives as long as this object
+        edges = array("q", [0])
+        for text in texts:
+            edges.append(edges[-1] + self._file.write(text.encode("utf-8", "surrogatepass")))
+        self._file.flush()
+        bounds = np.frombuffer(edges, dtype=np.int64)
+        self._starts, self._ends = bounds[:-1], bounds[1:]
+
+    def choose(self, rows: np.ndarray) -> TextFile:
+        """These texts alone, read from the same file."""
+        chosen = object.__new__(TextFile)
+        chosen._file, chosen._starts, chosen._ends = self._file, self._starts[rows], self._ends[rows]
+        return chosen
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if not isinstance(index, slice):
+            return self._read(int(self._starts[index]), int(self._ends[index]))
+        pairs = zip(self._starts[index].tolist(), self._ends[index].tolist(), strict=True)
+        return [self._read(start, end) for start, end in pairs]
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), CHUNK):
+            yield from self[start : start + CHUNK]
+
+    def _read(self, start: int, end: int) -> str:
+        return os.pread(self._file.fileno(), end - start, start).decode("utf-8", "surrogatepass")
+
 
 def load_training_texts(recipe: TextRecipe, log: Callable[[str], None] = print) -> list[str]:
-    """All sentences that the recipe names; the same list in every process.
+    """All sentences that the recipe names, in memory; `spool_training_texts` leaves them on disk.
 
     >>> from hardkuma.training.recipe import Recipe
     >>> len(load_training_texts(Recipe(max_sentences=10), log=lambda text: None))
     10
+    """
+    return list(spool_training_texts(recipe, log))
+
+
+def spool_training_texts(
+    recipe: TextRecipe, log: Callable[[str], None] = print, folder: str | Path | None = None
+) -> TextFile:
+    """All sentences that the recipe names, read and cleaned one at a time.
+
+    Args:
+        log: told how many there were and what was left out.
+        folder: as of `TextFile`.
+
+    >>> from hardkuma.training.recipe import Recipe
+    >>> spool_training_texts(Recipe(max_sentences=10), log=lambda text: None)[0].count(" ") > 2
+    True
     """
     left_out: Counter[str] = Counter()
 
@@ -28,7 +99,7 @@ def load_training_texts(recipe: TextRecipe, log: Callable[[str], None] = print) 
         return read_texts(name, recipe.format, recipe.column, recipe.split_sentences, left_out)
 
     cleaned = clean(chain.from_iterable(map(source, recipe.data)), recipe.min_words, recipe.max_words)
-    texts = list(cleaned)
+    texts = TextFile(cleaned, folder)
     log(f"text: {cleaned.summary}")
     if left_out:
         log(f"text: {name_left_out(left_out)} (before that)")
@@ -39,7 +110,7 @@ def load_training_texts(recipe: TextRecipe, log: Callable[[str], None] = print) 
         )
     if recipe.max_sentences is not None and len(texts) > recipe.max_sentences:
         chosen = np.random.default_rng(recipe.seed).permutation(len(texts))[: recipe.max_sentences]
-        texts = [texts[i] for i in sorted(chosen)]
+        texts = texts.choose(np.sort(chosen))
     return texts
 
 

@@ -11,14 +11,15 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import DistributedType, broadcast_object_list, gather_object
 from torch import Tensor
 from tqdm import tqdm
 
@@ -32,14 +33,15 @@ from .criterion import Quality, mean_quality, selection_quality
 from .fitting import take_meaning
 from .form import FormTraining, train_by_form
 from .interrupts import InterruptFlag
+from .needed import COMPARED, needed_rows
 from .recipe import Recipe
 from .removal import Removal, train_by_removal
 from .report import KINDS_PICTURE, Story, card_sections, plot_history, write_record
 from .resuming import Progress, checkpoints, load_checkpoint, load_trained_state, save_checkpoint, trained_state
 from .specialise import name_kinds, specialise
 from .steps import epoch_batches, learning_rate, local_batch, prefetched, step_seed, train_step
-from .store import StateStore, build_store, usable_rows
-from .texts import load_training_texts, split_held_out
+from .store import StateStore, TokenFile, encode_sentences, usable_rows, write_tokens
+from .texts import split_held_out, spool_training_texts
 
 EXAMPLES = 2000  # texts by whose words selectors that part are named
 
@@ -109,24 +111,50 @@ class Trainer:
     def _prepare_text(self) -> tuple[StateStore, np.ndarray, np.ndarray]:
         """The store, and the numbers of training and of held-out sentences."""
         recipe, folder = self.recipe, self.output / "store"
-        texts = load_training_texts(recipe, self.log)
-        cache_type = recipe.cache_type if self.base.config.freeze_encoder and recipe.cache == "auto" else None
-        if self.accelerator.is_local_main_process:
-            self.base.eval()
-            build_store(self.base, texts, folder, cache_type, log=self.log)
-        self.accelerator.wait_for_everyone()
+        self.examples: list[str] = []
+        self._on_each_machine(self._build_store)
         store = StateStore(folder)
-        rows, held_out = split_held_out(usable_rows(store, self.base), recipe.held_out, recipe.seed)
-        sample = np.random.default_rng(recipe.seed).permutation(rows)[: EXAMPLES if self.base.config.kinds else 0]
-        self.examples = [texts[row] for row in sample]
+        rows, held_out = self._split_rows(store)
         if len(rows) < recipe.batch_size:
             raise ValueError(
                 f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
                 "give more text or a smaller batch_size."
             )
-        if float(np.ptp(store.anchors()[rows[:1000]], axis=0).max()) < 1e-6:
+        compared = rows[store.is_encoded(rows)][:COMPARED]
+        if float(np.ptp(store.anchors()[compared], axis=0).max()) < 1e-6:
             raise ValueError("all sentences have the same embedding: there is nothing to tell apart. Check the corpus.")
         return store, rows, held_out
+
+    def _split_rows(self, tokens: TokenFile) -> tuple[np.ndarray, np.ndarray]:
+        return split_held_out(usable_rows(tokens, self.base), self.recipe.held_out, self.recipe.seed)
+
+    def _build_store(self) -> None:
+        """Read, tokenise and encode the text, in a stream."""
+        recipe, model = self.recipe, self.base.eval()
+        self.output.mkdir(parents=True, exist_ok=True)  # of another machine's disk
+        texts = spool_training_texts(recipe, self.log, self.output)
+        tokens = write_tokens(model, texts, self.output / "store")
+        rows, held_out = self._split_rows(tokens)
+        if model.config.kinds:
+            sample = np.random.default_rng(recipe.seed).permutation(rows)[:EXAMPLES]
+            self.examples = [texts[row] for row in sample]
+        cache_type = recipe.cache_type if model.config.freeze_encoder and recipe.cache == "auto" else None
+        needed = partial(needed_rows, model, tokens, rows, held_out, recipe)
+        encode_sentences(model, tokens, cache_type, needed, log=self.log)
+
+    def _on_each_machine(self, work: Callable[[], None]) -> None:
+        """Let one process of each machine do this while the others wait; where one fails, all do."""
+        failures: list[str | None] = [None]
+        if self.accelerator.is_local_main_process:
+            try:
+                work()
+            except (OSError, ValueError) as error:
+                if self.accelerator.num_processes == 1:
+                    raise
+                failures = [str(error)]
+        failed = [text for text in gather_object(failures) if text is not None]
+        if failed:
+            raise ValueError(failed[0])
 
     def _resume(self) -> None:
         if self.sharded:

@@ -271,6 +271,10 @@ def test_texts_without_a_word_are_said(two: Path, tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.count(">no words<") == 2
     assert main(["gates", "--model", str(two), "!"]) == 0
     assert "1 of 1 texts has no word, so there is nothing to select in it." in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text("")
+    for output in ([], ["--output", str(tmp_path / "out.jsonl")]):
+        assert main(["gates", "--model", str(two), "--quiet", "--file", str(tmp_path / "empty.txt"), *output]) == 0
+        assert capsys.readouterr().err.endswith("hardkuma gates: the input is empty: there is no text to show.\n")
 
 
 def test_reasons_in_files(two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,7 +316,7 @@ def test_a_column_that_is_not_there_cannot_be_kept(
     (tmp_path / "in.txt").write_text("marie\n")
     words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
     assert main([*words, str(tmp_path / "in.csv")]) == 1
-    assert "no column 'key' among 'id', 'text'; name one of these with keep= (--keep" in capsys.readouterr().err
+    assert "no column 'key' among 'id', 'text'; name one of these with --keep (keep=" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "in.txt")]) == 1
     assert "the format 'text' has none" in capsys.readouterr().err
 

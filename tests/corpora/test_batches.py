@@ -1,4 +1,5 @@
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hardkuma.corpora import batches as batches_module
 from hardkuma.corpora import length_bucketed_batches, neighbour_batches, random_batches, shard
 
 
@@ -168,3 +170,18 @@ def test_beyond_the_limit_it_says_so_and_uses_shards() -> None:
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in again]
     with pytest.raises(ValueError, match="method must be one of auto, exact, shards, got 'faiss'"):
         neighbour_batches(embeddings, 10, method="faiss")
+
+
+def test_some_rows_of_a_file_are_never_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of some rows are those of the rows by themselves, and at most `exact_limit` of them are read at a time."""
+    embeddings = clusters(4, 50).astype(np.float32)
+    embeddings[1] = np.nan  # takes no part
+    embeddings.tofile(tmp_path / "embeddings")
+    mapped = np.memmap(tmp_path / "embeddings", dtype=np.float32, mode="r").reshape(-1, 16)
+    rows = np.setdiff1d(np.arange(200), [1, 5, 77])
+    expected = neighbour_batches(embeddings[rows], 10, seed=3, method="shards", exact_limit=50)
+    real, most = batches_module._unit_rows, []
+    monkeypatch.setattr(batches_module, "_unit_rows", lambda array, part: most.append(len(part)) or real(array, part))
+    found = neighbour_batches(mapped, 10, seed=3, method="shards", exact_limit=50, rows=rows)
+    assert [batch.tolist() for batch in found] == [rows[batch].tolist() for batch in expected]
+    assert max(most) == 50 and len(most) == 4

@@ -36,7 +36,7 @@ def test_json_fields(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"text": "cut', r"a\.jsonl, line 2: broken JSON .*one whole JSON object a line"),
-        ('{"body": "x"}', r"line 2: no column 'text' or 'sentence' among 'body'; name one of these with column="),
+        ('{"body": "x"}', r"line 2: no column 'text' or 'sentence' among 'body'; name one of these with --field"),
         ("[1, 2]", "line 2: a JSON list where an object is expected"),
         ('{"text": 5}', "line 2: 'text' holds 5, which is not text"),
     ],

@@ -44,6 +44,9 @@ def test_bytes_that_are_not_utf8_name_file_line_and_byte(tmp_path: Path) -> None
         list(read_lines(file))
     wide = tmp_path / "wide.txt"
     wide.write_text("text", encoding="utf-16")
+    (tmp_path / "program").write_bytes(b"\x7fELF\0\0\xd0\n")
+    with pytest.raises(CorpusError, match=r"program, line 1: a NUL byte: this is no text; give a text file"):
+        list(read_lines(tmp_path / "program"))
     with pytest.raises(CorpusError, match=r"line 1: byte 1.*iconv -f utf-16"):
         list(read_lines(wide))
 

@@ -64,18 +64,19 @@ def test_reading_is_lazy_but_checks_at_once(tmp_path: Path) -> None:
         next(texts)
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_texts(tmp_path / "b.txt")
-    with pytest.raises(IsADirectoryError, match="folder"):
+    write(tmp_path, ".hidden", "")
+    with pytest.raises(IsADirectoryError, match=r"folder.*such as .*/a\.jsonl"):
         read_texts(tmp_path)
 
 
 def test_format_by_suffix_or_by_name(tmp_path: Path) -> None:
     file = write(tmp_path, "a.data", "It rained.\n")
-    with pytest.raises(ValueError, match=r"suffix '\.data' names no format; rename it, or pass format= one of text, conll"):
+    with pytest.raises(ValueError, match=r"suffix '\.data' names no format; .* is one of text, conll"):
         read_texts(file)
     assert list(read_texts(file, format="text")) == ["It rained."]
     with pytest.raises(ValueError, match=r"format must be one of .* got 'pdf'"):
         read_texts(file, format="pdf")
-    with pytest.raises(ValueError, match="column='x' has no meaning for format 'text'"):
+    with pytest.raises(ValueError, match=r"the format 'text' has no columns, so --field .* names none"):
         read_texts(file, format="text", column="x")
 
 

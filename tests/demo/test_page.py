@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import re
 import urllib.error
@@ -14,7 +16,10 @@ import pytest
 
 pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
 
+from starlette.requests import Request
+
 from hardkuma import HardKumaModel
+from hardkuma.demo import page
 from hardkuma.demo.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from hardkuma.demo.html import merge_selectors, show_record, show_selectors
 from hardkuma.demo.limits import (
@@ -28,6 +33,7 @@ from hardkuma.demo.limits import (
 from hardkuma.demo.page import Answers, build_app, render_index, start
 from hardkuma.demo.query import Query
 from hardkuma.demo.scores import Demo
+from hardkuma.handler import Turns
 from hardkuma.pairs_hardkuma import explain_pair
 from hardkuma.rendering.style import HUES
 from hardkuma.search import SearchIndex, find_terms
@@ -155,6 +161,19 @@ def test_the_slider_reselects_without_encoding(
     own = [span["text"] for span in scored.select()["spans"]]
     page.wait_for_function("n => document.querySelectorAll('#text .hk-text .hk-span').length === n", arg=len(own))
     assert spans.all_inner_texts() == own and passes.count == before + 1
+
+
+@needs_chromium
+def test_the_table_of_numbers_has_room_and_thin_lines(open_page: Callable) -> None:
+    page = open_page()
+    page.get_by_text("Every word's probability").click()
+    cell = page.locator("#numbers td").first
+    cell.wait_for()
+    style = "(cell, name) => getComputedStyle(cell)[name]"
+    sides = {side: cell.evaluate(style, f"border{side}Width") for side in ("Top", "Right", "Bottom", "Left")}
+    assert sides == {"Top": "0px", "Right": "0px", "Bottom": "1px", "Left": "0px"}
+    assert cell.evaluate(style, "borderBottomColor") not in ("rgb(0, 0, 0)", cell.evaluate(style, "color"))
+    assert float(cell.evaluate(style, "paddingRight").removesuffix("px")) >= 8
 
 
 @needs_chromium
@@ -326,7 +345,7 @@ def test_what_is_out_of_date_is_dimmed_and_a_long_wait_is_said(open_page: Callab
     page.locator("#methods section").nth(3).wait_for()
     page.get_by_role("textbox", name="Text", exact=True).fill("Something else.")
     page.wait_for_function("() => getComputedStyle(document.querySelector('#methods')).opacity < 0.5")
-    assert "router" in answer.inner_text()  # still there, but dimmed
+    assert "lighthouse" in answer.inner_text()  # still there, but dimmed
     page.route("**/show/methods", lambda route: page.wait_for_timeout(900) or route.continue_())
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_selector("#panel-methods.busy")
@@ -350,7 +369,7 @@ def test_other_methods_side_by_side(open_page: Callable, served: tuple[str, Pass
     assert len({box["x"] for box in boxes}) == len({box["y"] for box in boxes}) == 2  # two by two
     captions = page.locator("#methods section .hk-caption").all_inner_texts()
     assert all(re.match(r"\d+\.\d\d s, \d+ pass(es)? of the encoder", caption) for caption in captions)
-    words, own = len(re.findall(r"\w+", TEXTS[1])), score_texts(minilm, [TEXTS[1]])[0].select()
+    words, own = len(re.findall(r"\w+", TEXTS[2])), score_texts(minilm, [TEXTS[2]])[0].select()
     marked = sum(word["selected"] for word in own["words"])
     assert all(f"of {marked} words in common" in caption for caption in captions[1:])
     # Every method has the same shades, in another order.
@@ -405,6 +424,62 @@ def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     page.get_by_label("Second text").fill("A dog.")
     page.keyboard.press("Control+Enter")
     page.wait_for_function("() => document.querySelectorAll('#pair .hk-text')[1]?.textContent === 'A dog.'")
+
+
+def tab_to(page: Any, selector: str) -> None:
+    """Press Tab until this has the focus."""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+            return
+    pytest.fail(f"the key Tab does not reach {selector}")
+
+
+@needs_chromium
+def test_every_tab_works_by_the_keyboard_alone(open_page: Callable) -> None:
+    page = open_page("search")
+    tab_to(page, "#question")
+    page.keyboard.press("Control+a")
+    page.keyboard.type(QUESTIONS[1])
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#search", PASSAGES[1])
+    tab_to(page, "#panel-search .example")
+    page.get_by_role("tab", name="Search").focus()
+    page.keyboard.press("ArrowRight")
+    tab_to(page, "#long")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("The kraken is a sea monster. No kraken was ever caught.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("() => document.querySelector('#document .hk-text')?.textContent.startsWith('The kraken')")
+    tab_to(page, ".heat")
+    tab_to(page, ".terms button")
+    page.keyboard.press("Enter")
+    assert page.locator(".heat .here").count() == 1
+    page.get_by_role("tab", name="Document").focus()
+    page.keyboard.press("End")
+    tab_to(page, "#compared")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("Rain again.")
+    tab_to(page, "#panel-methods .go")
+    page.keyboard.press("Space")
+    wait_for_text(page, "#methods", "Rain again.")
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("tab", "box"), [("pair", "#first"), ("pair", "#second"), ("search", "#passages"), ("methods", "#compared")]
+)
+def test_a_long_paste_loses_nothing_in_any_box(tab: str, box: str, open_page: Callable) -> None:
+    page = open_page(tab)
+    page.locator(box).focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(LONG)
+    page.keyboard.press("Control+Enter")
+    if tab == "search":
+        page.get_by_text("The nearest of 420 passages.").or_(page.get_by_text("Nothing here answers that.")).wait_for()
+    else:
+        page.get_by_text(f"The text has {len(LONG):,} characters; at most {MAX_CHARACTERS_COMPARED:,} fit here.").wait_for()
+    assert page.locator(box).input_value() == LONG
 
 
 CONTRAST = """(selector) => {
@@ -478,13 +553,44 @@ def test_bad_requests_are_answered(served: tuple[str, Passes]) -> None:
         (b'{"text": 3}', "text must be a text, got a int"),
         (b'{"text": "a", "percent": "x"}', "percent must be a number, got a str"),
         (b'{"text": "a", "selector": "nouns"}', "nouns"),
-        (b'"' + b"x" * MAX_BODY + b'"', f"at most {MAX_BODY:,}"),
     ):
         assert message in json.loads(fetch(f"{served[0]}show/text", body)[1])["text"], body[:40]
     answer = json.loads(fetch(f"{served[0]}show/text", b'{"text": "half \\ud83d of one", "percent": NaN}')[1])
     assert "half \ufffd of one" not in answer["text"] and "<mark" in answer["text"] and "\ufffd" in answer["text"]
     with pytest.raises(urllib.error.HTTPError, match="404"):
         fetch(f"{served[0]}show/nothing", b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="413") as error:
+        fetch(f"{served[0]}show/text", b'"' + b"x" * MAX_BODY + b'"')
+    assert f"at most {MAX_BODY:,} fit here" in json.load(error.value)["text"]
+
+
+def test_who_is_slow_breaks_off_or_comes_when_too_many_wait_is_told_so(
+    make_model: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers(Demo(make_model()))
+    answers.demo.turns = Turns(waiting=0, seconds=1)
+    monkeypatch.setattr(page, "BODY_SECONDS", 0.05)
+
+    def asked(*messages: dict) -> tuple[int, dict]:
+        async def receive() -> dict:
+            return messages[next(number)] if len(messages) > 1 or messages[0] else await asyncio.sleep(5)
+
+        number = itertools.count()
+        request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+        reply = asyncio.run(page.answer(answers.tabs["text"], request, lambda message: {"text": message}))
+        return reply.status_code, json.loads(reply.body)
+
+    body = {"type": "http.request", "body": b'{"text": "marie curie moved to paris"}'}
+    assert asked(body)[0] == 200
+    with answers.demo.turns.take():
+        assert asked(body) == (503, {"text": "Busy: 0 others are waiting already. Try again in a moment."})
+        assert asked({**body, "body": b"{}"})[0] == 200, "what needs no turn is answered"
+    assert asked(body)[0] == 200
+    assert asked({**body, "more_body": True}, {"type": "http.disconnect"}) == (
+        400,
+        {"text": "The question was broken off."},
+    )
+    assert asked({}) == (408, {"text": "The question did not arrive within 0.05 seconds."})
 
 
 def test_a_query_takes_what_it_knows() -> None:
@@ -547,6 +653,20 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
         hues = [mark.get_attribute("class") for mark in page.locator("#text mark").all()]
         assert hues == [f"hk-hue{int(second > first)}" for first, second in both]
         assert page.locator("#text .hk-legend .hk-span").all_inner_texts() == ["meaning", "entities", "word"]
+        # A document has the colours of all too; where one is needed, all is not to be had, and comes back afterwards.
+        for tab, offered in (("Document", True), ("Two texts", False), ("Search", False), ("Methods", False)):
+            page.get_by_role("tab", name=tab).click()
+            chosen = page.locator("[name=selector]:checked").get_attribute("value")
+            every = page.locator("[name=selector][value=all]")
+            assert (chosen, every.is_enabled()) == (("all", True) if offered else ("meaning", False)), tab
+        page.get_by_role("tab", name="Document").click()
+        assert page.locator("[name=selector]:checked").get_attribute("value") == "all"
+        page.wait_for_selector("#document .terms .swatch")
+        assert page.locator("#document .hk-legend .hk-span").all_inner_texts() == ["meaning", "entities", "word"]
+        page.get_by_role("tab", name="Two texts").click()
+        page.locator("#settings").get_by_text("entities", exact=True).click()
+        page.get_by_role("tab", name="One text").click()
+        assert page.locator("[name=selector]:checked").get_attribute("value") == "entities"
     finally:
         page.close()
         app.close(verbose=False)
@@ -560,13 +680,24 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
     assert passes.count == 1
     for name in ("meaning", "entities"):
         for percent in (None, 20, 50):
-            scored, terms = demo.document(text, percent, name)
+            shown, found = demo.document(text, percent, name)
+            scored, terms = shown[name], [term for _, term in found]
+            assert list(shown) == [name] and {whose for whose, _ in found} <= {name}
             assert terms == find_terms(model, text.split("\n"), selector=name, rate=as_fraction(percent))
             expected = score_texts(model, text.replace(" . ", " .\n").split("\n"), selector=name)
             assert scored.probabilities == [value for item in expected for value in item.probabilities]
             assert scored.unit == expected[0].unit and scored.threshold == expected[0].threshold
     passes.count = 0
     assert demo.document(text) == first and demo.document(text, 30, "entities") and passes.count == 0
+    scored, terms = demo.document(text, 50, "all")
+    single = {name: demo.document(text, 50, name) for name in ("meaning", "entities")}
+    assert scored == {name: shown[name] for name, (shown, _) in single.items()} and passes.count == 0
+    scores: dict[str, float] = {}
+    for _, found in single.values():
+        for _, term in found:
+            scores[term.text.casefold()] = max(term.score, scores.get(term.text.casefold(), 0.0))
+    assert [term.score for _, term in terms] == sorted(scores.values(), reverse=True)[: len(terms)]
+    assert len({term.text.casefold() for _, term in terms}) == len(terms)
     with pytest.raises(ValueError, match="nouns"):
         demo.document(text, None, "nouns")
 
@@ -603,7 +734,7 @@ def test_a_file_has_the_gates_that_are_shown(make_two: Callable) -> None:
 
 def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None:
     demo, text = Demo(make_model()), "marie curie moved to paris .\n\n  She stayed. Nobody knew why ?"
-    scored, _ = demo.document(text)
+    scored = demo.document(text)[0][demo.selector]
     sentences = ["marie curie moved to paris .", "She stayed.", "Nobody knew why ?"]
     expected = score_texts(demo.model, sentences)
     assert [scored.text[start:end] for start, end in scored.words] == re.findall(r"\w+", text) and scored.text == text

@@ -33,7 +33,8 @@ runpy.run_path("app.py")
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_space_is_complete(own: bool, make_model: Callable, forks: ForkServer, tmp_path: Path) -> None:
-    write_space(tmp_path / "space", make_model() if own else None)
+    for _ in range(2):  # written again, it is the same
+        write_space(tmp_path / "space", make_model() if own else None)
     card = (tmp_path / "space" / "README.md").read_text(encoding="utf-8")
     metadata = yaml.safe_load(card.split("---")[1])
     assert metadata["sdk"] == "gradio" and metadata["sdk_version"] == version("gradio") and metadata["app_file"] == "app.py"

@@ -37,10 +37,22 @@ def test_nearest_first_with_the_words_that_carry(minilm: HardKumaModel, folder: 
     assert [match.passage for match in matches] == [Passage(TEXTS[i], "notes.txt", i + 1) for i in order]
     assert [match.similarity for match in matches] == pytest.approx([cosines[i] for i in order], abs=1e-5)
     assert {order[0], order[1]} == {0, 3} and all("cellar" in match.words for match in matches[:2])
-    assert matches[0].pair == explain_pair(minilm, QUESTION, matches[0].passage.text)
+    expected = explain_pair(minilm, QUESTION, matches[0].passage.text)
+    words = [(word["word"], word["carries"], pytest.approx(word["fall"], abs=1e-5)) for word in expected["b"]["words"]]
+    assert matches[0].pair is not None and matches[0].pair["explained"] == expected["explained"]
+    assert [(word["word"], word["carries"], word["fall"]) for word in matches[0].pair["b"]["words"]] == words
     assert matches[2].pair is not None and not matches[2].pair["explained"] and matches[2].words == []
     plain = SearchIndex.load(folder).search(minilm, QUESTION, number=9, explain=False)
     assert len(plain) == 4 and plain[0].pair is None and plain[0].words == []
+
+
+def test_what_is_no_text_is_named(minilm: HardKumaModel, folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"got one string; wrap it: \[text\]"):
+        SearchIndex.build(minilm, "Rain fell.")
+    with pytest.raises(ValueError, match="must be texts or Passage, got a int: 3"):
+        SearchIndex.build(minilm, ["Rain fell.", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"question must be a text \(str\), got a NoneType"):
+        SearchIndex.load(folder).search(minilm, None)  # type: ignore[arg-type]
 
 
 def test_an_index_is_refused_where_it_is_damaged_or_foreign(
@@ -152,3 +164,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "index" / "vectors.npy").write_bytes(b"")
     assert main(["search", folder, QUESTION]) == 1
     assert "vectors.npy is not what was written" in capsys.readouterr().err
+
+
+def test_questions_and_options_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
+    folder, file = str(tmp_path / "index"), str(tmp_path / "notes.txt")
+    assert main(["search", folder, "--number", "1", QUESTION, "--quiet", "--no-words", "--build", file]) == 0
+    asked = capsys.readouterr().out
+    assert asked.count("notes.txt, row") == 1
+    assert main(["search", folder, "--no-words", "--number", "1", QUESTION]) == 0
+    assert capsys.readouterr().out == asked
+    assert main(["search", folder, "--build", file, QUESTION]) == 1
+    assert f"{QUESTION}: no such file" in (said := capsys.readouterr().err) and "a question goes before --build" in said
+    assert main(["search", file, QUESTION]) == 1
+    assert f"is a file, not an index; make one of it: hardkuma search INDEX --build {file}" in capsys.readouterr().err

@@ -79,4 +79,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert len(shown) == 3 and shown[0].split() == ["term", "count", "rows", "example"] and found[0]["text"] in shown[1]
     (tmp_path / "empty.txt").write_text("!\n")
     assert main(["terms", str(tmp_path / "empty.txt"), "--quiet"]) == 0
-    assert "no word was selected" in capsys.readouterr().err
+    assert "no term was found" in capsys.readouterr().err
+    (tmp_path / "long.txt").write_text("x" * 3000 + "\n")
+    assert main(["terms", str(tmp_path / "long.txt"), "--quiet"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 300
+    with pytest.raises(ValueError, match=r"got one string; wrap it: \[text\]"):
+        find_terms(None, "a text")  # type: ignore[arg-type] # no model is asked
+    (tmp_path / "empty.txt").write_text("\n \n")
+    assert main(["terms", str(tmp_path / "empty.txt"), "--quiet", "--format", "jsonl"]) == 0
+    shown = capsys.readouterr()
+    assert "the input is empty" in shown.err and "--rate" not in shown.err and not shown.out

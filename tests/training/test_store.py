@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.surface_hardkuma import surface_batch
+from hardkuma.surface_hardkuma import continuing_spans, surface_batch, surface_ids
 from hardkuma.training import store as store_module
-from hardkuma.training.store import StateStore, build_store, usable_rows
+from hardkuma.training.store import StateStore, build_store, encode_sentences, usable_rows, write_tokens
 from tests.conftest import SENTENCES
 
 TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london")]]
@@ -68,7 +68,13 @@ def test_short_disk_falls_back(make_model: Callable, tmp_path: Path, monkeypatch
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: usage)
     said: list[str] = []
     store = build_store(make_model(), TEXTS, tmp_path / "store", "float16", said.append, progress=False)
-    assert store.cache_type is None and "not enough free disk" in said[0]
+    assert store.cache_type is None and "not enough free disk" in said[0] and store.is_encoded(range(len(TEXTS))).all()
+    tokens, asked = store_module.TokenFile(tmp_path / "store"), []
+    monkeypatch.setattr(store_module, "RESERVE", usage.free)  # and less room than before, with the same store
+    again = encode_sentences(make_model(), tokens, "float16", asked.append, said.append, progress=False)
+    assert again.cache_type is None and asked == [True] and len(said) == 1, "the store is at hand"
+    encode_sentences(make_model(view="hidden", normalize=True), tokens, "float16", asked.append, progress=False, log=str)
+    assert asked == [True, True, False], "without states other sentences are needed"
 
 
 def test_states_that_overflow_are_an_error(make_model: Callable, tmp_path: Path) -> None:
@@ -114,3 +120,55 @@ def test_batches_are_what_the_model_takes(
         assert torch.allclose(stored, expected, atol=1e-5)
         assert torch.equal(batch.by_selector(stored), stored)
         assert batch.by_selector(stored[:, 0]).shape == (len(texts), 1, stored.shape[-1])
+
+
+def test_only_some_sentences_are_encoded(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(selector_layer=1)
+    whole = build_store(model, TEXTS, tmp_path / "whole", "float32", progress=False)
+    tokens = write_tokens(model, TEXTS, tmp_path / "some", progress=False)
+    some = encode_sentences(model, tokens, "float32", lambda with_states: np.array([0, 3]), progress=False)
+    assert some.is_encoded(range(5)).tolist() == [True, False, False, True, False]
+    batch, expected = some.fetch([3, 0]), whole.fetch([3, 0])
+    for name in ("states", "layer_states"):
+        assert torch.allclose(batch["encoded"][name], expected["encoded"][name], atol=1e-6)
+    assert np.allclose(some.anchors()[[0, 3]], whole.anchors()[[0, 3]], atol=1e-6) and not some.anchors()[1].any()
+    assert "encoded" not in some.fetch([3, 1]), "a batch with any other sentence is encoded anew"
+    assert torch.equal(some.fetch([3, 1])["input_ids"], whole.fetch([3, 1])["input_ids"])
+
+
+def test_chunks_leave_no_trace(make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens, shapes and words of a text do not depend on the texts that are tokenised with it."""
+    model = make_model()
+    write_tokens(model, TEXTS, tmp_path / "one", progress=False)
+    monkeypatch.setattr(store_module, "CHUNK", 3)
+    write_tokens(model, TEXTS, tmp_path / "many", progress=False)
+    for name in ("ids", "shapes", "continues", "offsets.npy"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes(), name
+    spans = [model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"] for text in TEXTS]
+    shapes = [kind for text, row in zip(TEXTS, spans, strict=True) for kind in surface_ids(text, row)]
+    assert list((tmp_path / "many" / "shapes").read_bytes()) == shapes
+    continues = [flag for text, row in zip(TEXTS, spans, strict=True) for flag in continuing_spans(text, row)]
+    assert list((tmp_path / "many" / "continues").read_bytes()) == continues
+
+
+def test_tokens_stay_where_states_are_made_anew(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    build_store(model, TEXTS, tmp_path, "float16", progress=False)
+    (tmp_path / "removal").mkdir()
+    before = (tmp_path / "ids").stat().st_mtime_ns
+    store = build_store(model, TEXTS, tmp_path, "float32", progress=False)
+    assert store.cache_type == "float32" and store.fetch([0])["encoded"]["states"].dtype == torch.float32
+    assert (tmp_path / "ids").stat().st_mtime_ns == before
+    assert not (tmp_path / "removal").exists(), "what was measured with other embeddings"
+
+
+def test_rows_in_any_order_are_what_they_are_one_by_one(make_model: Callable, tmp_path: Path) -> None:
+    store = build_store(make_model(), TEXTS, tmp_path, "float32", progress=False)
+    for rows in ([0, 1, 2, 3], [3, 2, 1], [2, 3, 5, 6], [4]):  # neighbours in the file are read at once
+        batch = store.fetch(rows, shapes=True)
+        for number, row in enumerate(rows):
+            alone, length = store.fetch([row], shapes=True), int(store.lengths_of([row])[0])
+            assert int(batch["attention_mask"][number].sum()) == length == store.lengths[row]
+            for name in ("input_ids", "continues", "surface_ids"):
+                assert torch.equal(batch[name][number, :length], alone[name][0]), name
+            assert torch.equal(batch["encoded"]["states"][number, :length], alone["encoded"]["states"][0])

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hardkuma.training import texts as texts_module
 from hardkuma.training.recipe import Recipe
-from hardkuma.training.texts import load_training_texts, split_held_out
+from hardkuma.training.texts import TextFile, load_training_texts, split_held_out
 
 
 def test_a_random_choice_in_the_order_of_the_text(tmp_path: Path) -> None:
@@ -40,3 +41,17 @@ def test_held_out_rows_are_a_random_part_of_at_most_a_fifth(number: int, kept: i
     assert len(held_out) == kept and sorted([*train, *held_out]) == rows.tolist()
     assert train.tolist() == sorted(train) and held_out.tolist() == sorted(held_out)
     assert held_out.tolist() != split_held_out(rows, number, seed=1)[1].tolist()
+
+
+def test_texts_on_disk_are_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts_module, "CHUNK", 2)
+    texts = ["Zürich", "", "東京は大きい", "half of a pair: \ud83d", "the last"]
+    stored = TextFile(iter(texts), tmp_path)
+    assert list(stored) == texts and len(stored) == 5 and not TextFile([])
+    assert [stored[0], stored[-1], stored[1:4], stored[::-1]] == [texts[0], texts[-1], texts[1:4], texts[::-1]]
+    chosen = stored.choose(np.array([4, 2]))
+    del stored
+    assert list(chosen) == [texts[4], texts[2]] and chosen[1] == texts[2]
+    with pytest.raises(IndexError):
+        chosen[2]
+    assert not list(tmp_path.iterdir()), "the file has no name"
