@@ -18,9 +18,10 @@ import hardkuma.onnx_hardkuma as onnx
 from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.__main__ import main
 from hardkuma.backends_hardkuma import choose_backend, measure_speed
+from hardkuma.encoders_hardkuma import fingerprint
 from hardkuma.onnx_hardkuma import OnnxGates
 from hardkuma.words_hardkuma import stream_records
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, build_two_selectors
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -31,15 +32,41 @@ TEXTS = [*SENTENCES, "", "…", "Paris", LONG, "einstein's U.S. museum, 1891"]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The user's cache, shared by the tests here: an export takes seconds."""
+    """The user's cache, shared by the tests here. Tracing a graph takes seconds, so each is traced once in all."""
     folder = tmp_path_factory.mktemp("cache")
+    traced: dict[tuple[str, str | None], bytes] = {}
+    write_graph = onnx.write_graph
+
+    def write_once(graph: graphs.GateGraph, path: Path, feed: dict[str, torch.Tensor]) -> None:
+        key = fingerprint(graph.model), graph.selector
+        if key not in traced:
+            write_graph(graph, path, feed)
+            traced[key] = path.read_bytes()
+        path.write_bytes(traced[key])
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", str(folder))
+        patch.setattr(onnx, "write_graph", write_once)
         yield folder / "hardkuma"
 
 
+@pytest.fixture(scope="module")
+def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with two selectors of words. A second layer would be traced as the first."""
+    path = tmp_path_factory.mktemp("checkpoint") / "model"
+    torch.manual_seed(0)
+    surfaced(build_two_selectors(layers=1)).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> HardKumaModel:
+    return HardKumaModel.from_pretrained(folder).eval()
+
+
 def probabilities(model: object, texts: list[str] = TEXTS, **options: object) -> np.ndarray:
-    return np.concatenate([np.array(item.probabilities) for item in score_texts(model, texts, **options)])
+    scored = score_texts(model, texts, **{"selector": "entities"} | options)
+    return np.concatenate([np.array(item.probabilities) for item in scored])
 
 
 def surfaced(model: HardKumaModel) -> HardKumaModel:
@@ -47,51 +74,43 @@ def surfaced(model: HardKumaModel) -> HardKumaModel:
     return model
 
 
-@pytest.fixture(scope="module")
-def two(cache: Path) -> HardKumaModel:
-    """Two selectors of words."""
-    from tests.conftest import build_two_selectors
-
-    torch.manual_seed(0)
-    return surfaced(build_two_selectors())
-
-
-@pytest.mark.parametrize("family", ["bert", "mpnet", "hardkuma_static"])
-def test_records_are_those_of_the_model(family: str, make_model: Callable, cache: Path) -> None:
-    model = surfaced(make_model(family))
-    gates = OnnxGates(model, threads=2, precision="fp32")
+def test_records_are_those_of_the_model(two: HardKumaModel) -> None:
+    gates = OnnxGates(two, threads=2, precision="fp32")
     for options in ({"rate": 0.3}, {"batch_size": 2}, {"use_surface": False}):
-        for ours, theirs in zip(gate_records(gates, TEXTS, **options), gate_records(model, TEXTS, **options), strict=True):
+        found_records, wanted_records = (gate_records(one, TEXTS, selector="entities", **options) for one in (gates, two))
+        for ours, theirs in zip(found_records, wanted_records, strict=True):
             assert [w["selected"] for w in ours["words"]] == [w["selected"] for w in theirs["words"]]
             assert [(s["start"], s["end"]) for s in ours["spans"]] == [(s["start"], s["end"]) for s in theirs["spans"]]
             found, wanted = ([w["probability"] for w in record["words"]] for record in (ours, theirs))
             assert found == pytest.approx(wanted, abs=1e-5) and ours["windows"] == theirs["windows"]
+    check_tensors(gates, two, "entities")
+
+
+def check_tensors(gates: OnnxGates, model: HardKumaModel, selector: str | None) -> None:
+    """Without words it is the vocabulary that says what continues, as for the model."""
     inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    assert torch.allclose(gates.gate_probabilities(**inputs), model.gate_probabilities(**inputs), atol=1e-5)
+    found, wanted = (one.gate_probabilities(**inputs, selector=selector) for one in (gates, model))
+    assert torch.allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("selector", ["meaning", "entities", "all"])
-def test_each_selector_and_all_of_them(selector: str, two: HardKumaModel) -> None:
-    gates = OnnxGates(two, precision="fp32")
-    ours, theirs = (gate_records(model, TEXTS, selector=selector) for model in (gates, two))
-    key = "probabilities" if selector == "all" else "probability"
+def test_all_selectors_side_by_side_of_an_encoder_without_attention(cache: Path) -> None:
+    model = surfaced(build_two_selectors("hardkuma_static"))
+    gates = OnnxGates(model, precision="fp32")
+    ours, theirs = (gate_records(one, TEXTS, selector="all") for one in (gates, model))
     for one, other in zip(ours, theirs, strict=True):
         for word, wanted in zip(one["words"], other["words"], strict=True):
-            assert word[key] == pytest.approx(wanted[key], abs=1e-5) and word["selected"] == wanted["selected"]
-    # Without words it is the vocabulary that says what continues, as for the model.
-    inputs = two.tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    name = None if selector == "all" else selector
-    found, wanted = (model.gate_probabilities(**inputs, selector=name) for model in (gates, two))
-    assert torch.allclose(found, wanted, atol=1e-5)
+            assert word["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+            assert word["selected"] == wanted["selected"]
+    check_tensors(gates, model, None)
 
 
 def test_int8_is_close_and_does_not_mind_the_order(two: HardKumaModel, cache: Path) -> None:
     gates = OnnxGates(two, precision="int8")
-    assert gates.prepare("meaning") == "int8"
+    assert gates.prepare("entities") == "int8"
     found, wanted = probabilities(gates), probabilities(two)
     assert 0 < np.abs(found - wanted).mean() < onnx.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
     assert np.array_equal(found, probabilities(gates)), "the same batches have the same gates"
-    turned = score_texts(gates, TEXTS[::-1])[::-1]
+    turned = score_texts(gates, TEXTS[::-1], selector="entities")[::-1]
     assert np.abs(np.concatenate([np.array(item.probabilities) for item in turned]) - wanted).mean() < onnx.INT8_TOLERANCE
 
 
@@ -101,7 +120,7 @@ def test_int8_that_is_too_far_off_is_not_taken(two: HardKumaModel, tmp_path: Pat
     said: list[str] = []
     gates = OnnxGates(two, precision="int8", log=said.append)
     assert gates.prepare("entities") == "fp32" and "fp32 is used" in said[1]
-    assert np.allclose(probabilities(gates, selector="entities"), probabilities(two, selector="entities"), atol=1e-5)
+    assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
 
 
 def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,50 +137,26 @@ def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("harm", [lambda data: data[:1000], lambda data: data[:-9] + b"x" + data[-8:], lambda data: b""])
-def test_a_damaged_export_is_made_again(
-    harm: Callable[[bytes], bytes], two: HardKumaModel, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_export_is_made_again(harm: Callable[[bytes], bytes], two: HardKumaModel) -> None:
     whole = OnnxGates(two, precision="fp32")
     whole.prepare("entities")
     [path] = whole._candidates("entities")
-    content = path.read_bytes()
-    path.write_bytes(harm(content))
+    path.write_bytes(harm(path.read_bytes()))
     said: list[str] = []
-    make = onnx.make_export
-
-    def remake(model: HardKumaModel, selector: str, precision: str, folder: Path, log: Callable) -> Path:
-        if len(content) == 0:
-            return make(model, selector, precision, folder, log)
-        (folder / "fp32.onnx").write_bytes(content)  # what it would be, without seconds of tracing
-        return folder / "fp32.onnx"
-
-    monkeypatch.setattr(onnx, "make_export", remake)
     gates = OnnxGates(two, precision="fp32", log=said.append)
     assert not gates.is_at_hand("entities")
-    assert np.allclose(probabilities(gates, selector="entities"), probabilities(two, selector="entities"), atol=1e-5)
+    assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
     assert "is damaged" in said[0] and "exporting the selector 'entities'" in said[1] and "exported in" in said[2]
-    assert path.read_bytes() == content
+    assert OnnxGates(two, precision="fp32").is_at_hand("entities"), "and whole again"
 
 
-def test_a_cache_that_cannot_be_written(
-    two: HardKumaModel, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = OnnxGates(two, precision="fp32")
-    whole.prepare("entities")
-    [path] = whole._candidates("entities")
-    content = path.read_bytes()
+def test_a_cache_that_cannot_be_written(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(onnx, "make_export", lambda _, selector, precision, folder, log: write(folder / "x.onnx", content))
     said: list[str] = []
     gates = OnnxGates(two, precision="fp32", log=said.append)
     assert gates.prepare("entities") == "fp32" and "cannot be kept" in said[-1]
-    assert np.allclose(probabilities(gates, selector="entities"), probabilities(two, selector="entities"), atol=1e-5)
-
-
-def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
+    assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
 
 
 # ---- choosing ------------------------------------------------------------------------------------------------------------
@@ -175,14 +170,14 @@ def test_auto_takes_the_faster_one_and_says_so(
         backends, "measure_speed", lambda gates, selector: 9.0 if (gates is two) == (faster == "torch") else 3.0
     )
     said: list[str] = []
-    chosen = choose_backend(two, "auto", log=said.append)
+    chosen = choose_backend(two, "auto", "entities", log=said.append)
     assert chosen.name == faster and (chosen.gates is two) == (faster == "torch")
     assert said[-1].startswith(f"backend {faster} (") and f"{faster} 9" in said[-1] and f"{slower} 3" in said[-1]
 
 
 def test_speed_is_measured_with_both(two: HardKumaModel) -> None:
     assert measure_speed(two, "meaning", seconds=0.05) > 0
-    assert measure_speed(OnnxGates(two), None, seconds=0.05) > 0
+    assert measure_speed(OnnxGates(two, precision="fp32"), "entities", seconds=0.05) > 0
 
 
 @pytest.fixture
@@ -195,7 +190,8 @@ def not_exportable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("not_exportable")
-def test_a_model_that_cannot_be_exported(two: HardKumaModel) -> None:
+def test_a_model_that_cannot_be_exported(make_two: Callable) -> None:
+    two = make_two(layers=1, seed=1)
     reason = r"torch\.onnx cannot export BertModel with these settings \(no such operator\)"
     with pytest.raises(ValueError, match=reason):
         choose_backend(two, "onnx")
@@ -269,11 +265,11 @@ def test_parts_come_back_in_order_while_later_ones_are_read(two: HardKumaModel) 
             yield part
 
     found = []
-    for number, records in enumerate(stream_records(gates, texts(), batch_size=3)):
+    for number, records in enumerate(stream_records(gates, texts(), batch_size=3, selector="entities")):
         assert [record["text"] for record in records] == parts[number] and number in read
         found += records
     assert len(found) == 8 * len(TEXTS)
-    expected = [record for part in parts for record in gate_records(two, part)]
+    expected = [record for part in parts for record in gate_records(two, part, selector="entities")]
     assert [w["probability"] for r in found for w in r["words"]] == pytest.approx(
         [w["probability"] for r in expected for w in r["words"]], abs=1e-5
     )
@@ -287,19 +283,18 @@ def test_a_stream_that_fails_or_is_left(two: HardKumaModel) -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        list(stream_records(gates, texts()))
-    stream = stream_records(gates, iter([TEXTS] * 50), batch_size=1)
+        list(stream_records(gates, texts(), selector="entities"))
+    stream = stream_records(gates, iter([TEXTS] * 50), batch_size=1, selector="entities")
     next(stream)
     stream.close()
-    assert len(gate_records(gates, TEXTS)) == len(TEXTS), "and others go on"
-    assert [len(records) for records in stream_records(gates, [[], [""], []])] == [0, 1, 0]
-    assert gate_records(gates, []) == [] == gate_records(two, [])
+    assert len(gate_records(gates, TEXTS, selector="entities")) == len(TEXTS), "and others go on"
+    assert [len(records) for records in stream_records(gates, [[], [""], []], selector="entities")] == [0, 1, 0]
+    assert gate_records(gates, [], selector="entities") == [] == gate_records(two, [])
 
 
-def test_numbers_that_are_none_are_said(make_model: Callable, cache: Path) -> None:
-    model = make_model()
-    gates = OnnxGates(model, precision="fp32")
-    session = gates._session("meaning")
+def test_numbers_that_are_none_are_said(two: HardKumaModel) -> None:
+    gates = OnnxGates(two, precision="fp32")
+    session = gates._session("entities")
 
     class Broken:
         def get_inputs(self) -> list[object]:
@@ -308,23 +303,17 @@ def test_numbers_that_are_none_are_said(make_model: Callable, cache: Path) -> No
         def run(self, names: list[str], feed: dict[str, np.ndarray]) -> list[np.ndarray]:
             return [np.full(feed["input_ids"].shape, np.nan, dtype=np.float32)]
 
-    gates._sessions["meaning"] = Broken()
+    gates._sessions["entities"] = Broken()
     with pytest.raises(ValueError, match="onnxruntime returned NaN or infinity"):
-        gate_records(gates, TEXTS)
+        gate_records(gates, TEXTS, selector="entities")
 
 
 # ---- doors ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def folder(two: HardKumaModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("checkpoint") / "model"
-    two.save_pretrained(path)
-    return path
-
-
 def test_a_pipeline_of_a_folder(folder: Path, two: HardKumaModel) -> None:
-    """The code that travels with the checkpoint exports it."""
+    """The code that travels with the checkpoint runs the same export."""
+    OnnxGates(two).prepare("entities")
     pipe = pipeline("token-gates", model=str(folder), trust_remote_code=True, backend="onnx", selector="entities")
     assert type(pipe.gate_model).__name__ == "OnnxGates" and type(pipe.gate_model) is not OnnxGates
     for text, record in zip(TEXTS, pipe(TEXTS), strict=True):
@@ -345,7 +334,7 @@ def test_the_command_resumes_with_the_backend_that_it_began_with(
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)  # for the tests that follow
     file = tmp_path / "in.txt"
     file.write_text("\n".join(text for text in TEXTS * 3) + "\n")
-    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--part-size", "5"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--part-size", "5", "--selector", "entities"]
     onnx_words = [*words, "--backend", "onnx", "--output", str(tmp_path / "whole.jsonl")]
     assert main(onnx_words) == 0
     whole = (tmp_path / "whole.jsonl").read_bytes()
