@@ -3,7 +3,7 @@
     python benchmarks/throughput.py                              100,000 sentences
     python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1; half an hour on two cores
     python benchmarks/throughput.py --sentences 2000             a quick look
-    python benchmarks/throughput.py --selectors meaning --ways encode onnx
+    python benchmarks/throughput.py --selectors meaning entities --ways encode onnx
     python benchmarks/throughput.py --file my.txt --threads 4
 
 Ways to work through the sentences:
@@ -15,16 +15,18 @@ Ways to work through the sentences:
                  here by torch.onnx from the same weights. Tokens, sorting and pooling are sentence-transformers' own.
     torch        `hardkuma gates`
     onnx         `hardkuma gates --backend onnx`
+    auto         `hardkuma gates --backend auto`
 
-1. Speed, in one process: blocks of sentences go in turn through each way; gates with all that the command does (tokens,
-   gates, words, spans, JSON lines, a file that is synced). Ratios are taken over all blocks. Where a selector reads an
-   inner layer, gates run the encoder up to it; `encode` needs all layers.
+1. Speed, in one process: blocks of sentences go in turn through each way, in alternating order; gates with all that the
+   command does (tokens, gates, words, spans, JSON lines, a file that is synced). Ratios are taken over all blocks. Where a
+   selector reads an inner layer, gates run the encoder up to it; `encode` needs all layers.
 2. Whole commands, as a user starts them: wall time, processor time and peak memory with a tenth of the sentences and with
    all of them. `encode` is a script that reads the same file, encodes it at once and saves the embeddings. Exports are made
    before: once for a checkpoint.
-3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte. With both backends.
+3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte. With torch and onnx.
 
-Exit code 0 means that part 3 holds.
+Tables are Markdown; ratios are to the first way, and higher is faster. Exit code 0 means that part 3 holds.
+`benchmarks/backends.py` measures what int8 costs in quality.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -59,7 +62,7 @@ from hardkuma.encoders_hardkuma import EMBEDDED_NAMES, resolve_encoder
 from hardkuma.words_hardkuma import gate_records
 
 PEERS = ("encode", "encode-onnx")
-BACKENDS = ("torch", "onnx")
+BACKENDS = ("torch", "onnx", "auto")
 # Linux counts the memory of the process that forks as its child's, so a small one has to start the command: this process
 # has torch loaded and would hide what the command takes.
 WATCH = """
@@ -157,14 +160,18 @@ class Contenders:
     def __init__(self, ways: list[str], selectors: list[str], encoder: Path, threads: int, batch_size: int):
         self.threads, self.batch_size = threads, batch_size
         self.calls: dict[str, Callable[[list[str]], bytes]] = {}
+        self.on_one_thread: set[str] = set()  # torch, since onnxruntime has the others
         writer, model = make_format("jsonl"), load_model(None, "cpu")
         for way in ways:
             if way in PEERS:
                 self.calls[way] = self._encode(make_peer(way, encoder, threads))
-            else:
-                for selector in selectors:
-                    gates = choose_backend(model, way, selector).gates
-                    self.calls[f"{selector} by {way}"] = self._gates(gates, selector, writer)
+                continue
+            for selector in selectors:
+                name = f"{selector} by {way}"
+                backend = choose_backend(model, way, selector, log=lambda said, name=name: print(f"{name}: {said}"))
+                self.calls[name] = self._gates(backend.gates, selector, writer)
+                if backend.name == "onnx":
+                    self.on_one_thread.add(name)
 
     def _encode(self, peer: Any) -> Callable[[list[str]], bytes]:
         return lambda texts: peer.encode(texts, batch_size=self.batch_size, show_progress_bar=False).tobytes()
@@ -173,8 +180,16 @@ class Contenders:
         return lambda texts: writer.part(gate_records(gates, texts, batch_size=self.batch_size, selector=selector))
 
     def run(self, name: str, texts: list[str]) -> bytes:
-        torch.set_num_threads(1 if name.endswith("by onnx") else self.threads)  # as the command does
+        torch.set_num_threads(1 if name in self.on_one_thread else self.threads)  # as the command does
         return self.calls[name](texts)
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A Markdown table."""
+    print(f"\n| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |")
+    print(flush=True)
 
 
 def speed(contenders: Contenders, texts: list[str], folder: Path, part_size: int, most: int) -> None:
@@ -193,13 +208,13 @@ def speed(contenders: Contenders, texts: list[str], folder: Path, part_size: int
             times[name].append(time.perf_counter() - start)
             work[name] += time.process_time() - busy
     count, first = sum(map(len, blocks)), next(iter(times))
-    print(f"{len(blocks)} blocks of {part_size}, {first} = 1; higher is better")
-    print(f"{'':22} {'a second':>9} {'ratio':>7} {'median of blocks':>17} {'ratio of processor time':>24}")
+    rows = []
     for name, values in times.items():
         ratios = [a / b for a, b in zip(times[first], values, strict=True)]
-        rate, ratio = count / sum(values), sum(times[first]) / sum(values)
-        busy = work[first] / work[name]
-        print(f"{name:22} {rate:9.1f} {ratio:7.3f} {statistics.median(ratios):17.3f} {busy:24.3f}", flush=True)
+        whole = f"{count / sum(values):.1f}", f"{sum(times[first]) / sum(values):.2f}"
+        rows.append([name, *whole, f"{statistics.median(ratios):.2f}", f"{work[first] / work[name]:.2f}"])
+    print(f"1. Speed: {len(blocks)} blocks of {part_size} sentences")
+    show_table(["way", "sentences a second", "ratio", "median ratio of blocks", "ratio of processor time"], rows)
 
 
 def command(file: Path, output: Path, selector: str, backend: str, batch_size: int, part_size: int) -> list[str]:
@@ -221,26 +236,29 @@ def measured(words: list[str], environment: Mapping[str, str]) -> tuple[float, f
 def whole(
     options: argparse.Namespace, texts: list[str], folder: Path, part_size: int, environment: Mapping[str, str]
 ) -> None:
-    for number in (len(texts) // 10, len(texts)):
+    sizes, results = (len(texts) // 10, len(texts)), {}
+    for number in sizes:
         file = folder / f"{number}.txt"
         file.write_text("".join(f"{text}\n" for text in texts[:number]), encoding="utf-8")
-        commands = {}
         for way in options.ways:
             if way in PEERS:
                 words = [sys.executable, __file__, "--script", way, str(folder / "encoder.onnx"), str(file)]
                 words += [str(folder / "embeddings.npy"), "--threads", str(options.threads)]
-                commands[way] = [*words, "--batch-size", str(options.batch_size)]
+                results[way, number] = measured([*words, "--batch-size", str(options.batch_size)], environment)
                 continue
             for selector in options.selectors:
                 output = folder / f"{number}.{selector}.{way}.jsonl"
-                commands[f"{selector} by {way}"] = command(file, output, selector, way, options.batch_size, part_size)
-        results = {name: measured(words, environment) for name, words in commands.items()}
-        first = next(iter(results))
-        print(f"{number} sentences, whole commands")
-        print(f"{'':22} {'seconds':>9} {'ratio':>7} {'ratio of processor time':>24} {'peak MB':>8}")
-        for name, (seconds, peak, busy) in results.items():
-            ratios = results[first][0] / seconds, results[first][2] / busy
-            print(f"{name:22} {seconds:9.1f} {ratios[0]:7.3f} {ratios[1]:24.3f} {peak:8.0f}", flush=True)
+                words = command(file, output, selector, way, options.batch_size, part_size)
+                results[f"{selector} by {way}", number] = measured(words, environment)
+    names = list(dict.fromkeys(name for name, _ in results))
+    (all_seconds, _, all_busy), rows = results[names[0], sizes[1]], []
+    for name in names:
+        (_, peak_tenth, _), (seconds, peak, busy) = (results[name, number] for number in sizes)
+        memory = f"{peak_tenth:.0f}", f"{peak:.0f}", f"{peak / peak_tenth:.2f}"
+        rows.append([name, f"{seconds:.1f}", f"{all_seconds / seconds:.2f}", f"{all_busy / busy:.2f}", *memory])
+    print(f"2. Whole commands: {sizes[1]} sentences, and memory with {sizes[0]} of them")
+    memory_heads = [f"peak MB, {sizes[0]}", f"peak MB, {sizes[1]}", "growth"]
+    show_table(["way", "seconds", "ratio", "ratio of processor time", *memory_heads], rows)
 
 
 def killed(reference: Path, file: Path, words: list[str], part_size: int, environment: Mapping[str, str]) -> bool:
@@ -259,7 +277,8 @@ def killed(reference: Path, file: Path, words: list[str], part_size: int, enviro
     kept = len([path for path in parts.iterdir() if path.name.isdigit()])
     subprocess.run([*words, "--resume"], env=environment, check=True)
     same = output.read_bytes() == reference.read_bytes()
-    print(f"killed after {kept} of {expected} parts, resumed: the file {'is the same to the byte' if same else 'DIFFERS'}")
+    backend, verdict = words[words.index("--backend") + 1], "is the same to the byte" if same else "DIFFERS"
+    print(f"3. {backend}: killed after {kept} of {expected} parts, resumed: the file {verdict}", flush=True)
     return same
 
 
@@ -270,7 +289,7 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=32, help="of all (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of all (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=25, help="at most, for part 1 (default: %(default)s)")
-    parser.add_argument("--selectors", nargs="+", default=["meaning", "entities"], help="default: both")
+    parser.add_argument("--selectors", nargs="+", default=["meaning"], help="default: %(default)s")
     parser.add_argument("--ways", nargs="+", choices=[*PEERS, *BACKENDS], default=[*PEERS, *BACKENDS], help="default: all")
     parser.add_argument("--only-speed", action="store_true", help="part 1 alone")
     parser.add_argument("--skip-speed", action="store_true", help="parts 2 and 3 alone")
@@ -283,7 +302,8 @@ def main() -> int:
         return 0
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     lines = sentences(options.sentences, options.file)
-    print(f"{len(lines)} sentences, {options.threads} threads, batches of {options.batch_size}, torch {torch.__version__}")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "onnxruntime", "sentence-transformers"))
+    print(f"{len(lines)} sentences, {options.threads} threads, batches of {options.batch_size}, {versions}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # A short run needs smaller parts, to take turns and to be killed between them.
@@ -300,7 +320,7 @@ def main() -> int:
             return 0
         whole(options, lines, folder, part_size, environment)
         selector, same = options.selectors[0], True
-        for backend in [way for way in options.ways if way in BACKENDS]:
+        for backend in [way for way in options.ways if way in ("torch", "onnx")]:
             file, output = folder / f"{len(lines)}.txt", folder / f"killed.{backend}.jsonl"
             words = command(file, output, selector, backend, options.batch_size, part_size)
             reference = folder / f"{len(lines)}.{selector}.{backend}.jsonl"
