@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.attribution.words import WordScores
@@ -25,7 +27,7 @@ from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking
 from hardkuma.words_hardkuma import score_texts
 
-CORPORA = ("wnut17-test", "wikigold")
+CORPORA = ("wnut17-dev", "wnut17-test", "wikigold")
 ALLOWED = 0.005
 
 
@@ -52,12 +54,10 @@ class Measured:
         self.meaning = np.concatenate([np.array(item.probabilities) for item in scored])
 
 
-def compare(name: str, ours: NDArray[np.floating], theirs: NDArray[np.floating], threshold: float) -> None:
+def compare(ours: NDArray[np.floating], theirs: NDArray[np.floating], threshold: float) -> list[str]:
+    """Mean difference, correlation, and share of decisions that changed."""
     changed = float(((ours > threshold) != (theirs > threshold)).mean())
-    print(
-        f"  {name:9} probabilities of {len(ours)} words: mean difference {np.abs(ours - theirs).mean():.4f}, "
-        f"Pearson {np.corrcoef(ours, theirs)[0, 1]:.4f}, decisions changed {changed:.4f}"
-    )
+    return [f"{np.abs(ours - theirs).mean():.4f}", f"{np.corrcoef(ours, theirs)[0, 1]:.4f}", f"{changed:.4f}"]
 
 
 def main() -> int:
@@ -70,19 +70,28 @@ def main() -> int:
     model = load_model(options.model, "cpu")
     encoder, threshold = SentenceEncoder.from_model(model), model.config.decision_threshold
     torch_backend, onnx = (choose_backend(model, name, "meaning", log=print) for name in ("torch", "onnx"))
-    largest = 0.0
-    for corpus in find_corpora(options.data, CORPORA):
+    largest, quality, words = 0.0, [], []
+    for corpus in tqdm(find_corpora(options.data, CORPORA), desc="corpora", leave=False):
         sizes = options.sample, options.faithfulness_sample
         ours, theirs = (Measured(backend, encoder, corpus, *sizes) for backend in (onnx, torch_backend))
-        print(f"{corpus.name}: onnx ({onnx.precision}) - torch")
         for name, value in ours.numbers.items():
             difference = value - theirs.numbers[name]
             largest = max(largest, abs(difference))
-            print(f"  {name:18} {value:.4f} - {theirs.numbers[name]:.4f} = {difference:+.4f}")
-        compare("entities", ours.entities, theirs.entities, threshold)
-        compare("meaning", ours.meaning, theirs.meaning, threshold)
+            quality.append([corpus.name, name, f"{theirs.numbers[name]:.4f}", f"{value:.4f}", f"{difference:+.4f}"])
+        for name, one, other in (
+            ("entities", ours.entities, theirs.entities),
+            ("meaning", ours.meaning, theirs.meaning),
+        ):
+            words.append([corpus.name, name, str(len(one)), *compare(one, other, threshold)])
+    show_table(["corpus", "measure (higher is better)", "torch", f"onnx {onnx.precision}", "difference"], quality)
+    show_table(["corpus", "selector", "words", "mean difference", "Pearson", "decisions changed"], words)
     print(f"largest difference {largest:.4f}; allowed: {ALLOWED}")
     return 0 if largest <= ALLOWED else 1
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A Markdown table."""
+    print("\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)), end="\n\n")
 
 
 if __name__ == "__main__":
