@@ -11,6 +11,7 @@ It appears there whole or not at all. All of the folder can be deleted at any ti
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -226,7 +227,8 @@ class OnnxGates:
                 return open_session(path, threads=1)
             except Exception as error:  # onnxruntime's have no common class
                 self._log(f"the export {path} is damaged ({_first_line(error)}); it is made again.")
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # of somebody else's folder
+                    path.unlink()
         return None
 
     def _make(self, selector: str | None) -> Any:

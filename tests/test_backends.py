@@ -150,6 +150,25 @@ def test_a_damaged_export_is_made_again(harm: Callable[[bytes], bytes], two: Har
     assert OnnxGates(two, precision="fp32").is_at_hand("entities"), "and whole again"
 
 
+def test_a_damaged_export_in_a_folder_of_somebody_else(
+    two: HardKumaModel, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    whole = OnnxGates(two, precision="fp32")
+    whole.prepare("entities")
+    [path] = whole._candidates("entities")
+    path.write_bytes(b"")
+    said: list[str] = []
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(onnx, "_keep", refuse)
+    gates = OnnxGates(two, precision="fp32", log=said.append)
+    assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
+    assert "is damaged" in said[0] and "cannot be kept (read-only)" in said[-1] and path.exists()
+
+
 def test_a_cache_that_cannot_be_written(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
