@@ -38,6 +38,7 @@ from .graphs_hardkuma import (
     SINGLE_FILE,
     ExportError,
     GateGraph,
+    encoder_products,
     has_int8_instructions,
     open_session,
     require_onnx,
@@ -306,7 +307,8 @@ def make_export(
     """Write the graph of a selector (of all by default) into a folder, and compare it with the model.
 
     Args:
-        precision: the one to try; where int8 is too far off it is fp32 after all, which is said.
+        precision: the one to try; where int8 is too far off it is fp32 after all, which is said. It is fp32 as well where
+            there is nothing to quantise.
 
     Returns:
         The file; its metadata have the "precision", and the "difference" to the model.
@@ -321,9 +323,11 @@ def make_export(
     largest, _ = _differences(graph, path, batches)
     if not largest <= TOLERANCE:
         raise ExportError(f"the graph differs from the model by {largest:.2e}, more than {TOLERANCE}")
-    if precision == "int8":
+    # The gate head, which is small, and the embeddings, which are only looked up, stay in fp32.
+    products = encoder_products(path)
+    if precision == "int8" and products:
         smaller = folder / "int8.onnx"
-        write_int8(path, smaller, only_encoder=True)
+        write_int8(path, smaller, products)
         _, mean = _differences(graph, smaller, batches)
         if mean <= INT8_TOLERANCE:
             return _described(smaller, {"precision": "int8", "difference": str(mean)})

@@ -25,6 +25,7 @@ from tests.conftest import SENTENCES, build_two_selectors
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
+load = pytest.importorskip("onnx").load
 
 LONG = " ".join(SENTENCES * 4)
 TEXTS = [*SENTENCES, "", "…", "Paris", LONG, "einstein's U.S. museum, 1891"]
@@ -52,10 +53,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with two selectors of words. A second layer would be traced as the first."""
+    """A checkpoint with two selectors of words, which read the last layer. A second one would be traced as the first."""
     path = tmp_path_factory.mktemp("checkpoint") / "model"
     torch.manual_seed(0)
-    surfaced(build_two_selectors(layers=1)).save_pretrained(path)
+    surfaced(build_two_selectors(layers=1, selector_layer=-1)).save_pretrained(path)
     return path
 
 
@@ -102,11 +103,16 @@ def test_all_selectors_side_by_side_of_an_encoder_without_attention(cache: Path)
             assert word["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
             assert word["selected"] == wanted["selected"]
     check_tensors(gates, model, None)
+    assert OnnxGates(model, precision="int8").prepare() == "fp32", "there is nothing to quantise"
 
 
 def test_int8_is_close_and_does_not_mind_the_order(two: HardKumaModel, cache: Path) -> None:
     gates = OnnxGates(two, precision="int8")
     assert gates.prepare("entities") == "int8"
+    nodes = [node for node in load(gates._candidates("entities")[0]).graph.node if node.op_type == "MatMulInteger"]
+    assert len(nodes) == 6 and all(len(node.input) == 3 for node in nodes), (
+        "those of a layer, without zero points of weights"
+    )
     found, wanted = probabilities(gates), probabilities(two)
     assert 0 < np.abs(found - wanted).mean() < onnx.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
     assert np.array_equal(found, probabilities(gates)), "the same batches have the same gates"
