@@ -82,9 +82,19 @@ def encodable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def reads_shapes(model: GateModel) -> bool:
-    """Whether it makes a difference to the model how words are written: it has log-odds of their classes, or features."""
-    return bool(model.gate_head.surface_log_odds.any()) or model.config.reads("shape")
+def reads_shapes(model: GateModel, selectors: Sequence[int] | None = None) -> bool:
+    """Whether it makes a difference to these selectors (to any by default) how words are written: log-odds of their
+    classes shift the gates, or they are among the features.
+
+    >>> from hardkuma import load_released
+    >>> model = load_released()[0]
+    >>> reads_shapes(model), reads_shapes(model, [model.config.find_selector("meaning")])
+    (True, False)
+    """
+    config, head = model.config, model.gate_head
+    chosen = range(config.num_selectors) if selectors is None else selectors
+    shifted = [k for k in chosen if config.of_selector("surface_weight", k)]
+    return bool(head.surface_log_odds[shifted].any()) or config.reads("shape", head.needed(list(chosen)))
 
 
 class TextChunk:
@@ -113,7 +123,7 @@ class TextChunk:
         batch_size: int,
     ):
         self.numbers, self.texts, self._model = numbers, texts, model
-        shaped = use_surface and reads_shapes(model)
+        shaped = use_surface and reads_shapes(model, selectors)
         own_words = [find_words(text) for text in texts] if words is None or shaped else []
         self.words = own_words if words is None else words
         self._windows = windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
