@@ -7,7 +7,7 @@ import gc
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +26,7 @@ from .options import (
 )
 from .parts import Parts
 from .processes import count_processes, join_process_group
+from .tally import Tally
 from .writers import FORMATS, RECORD_FIELDS, SequentialFormat, choose_output_format, make_format
 
 if TYPE_CHECKING:
@@ -245,49 +246,6 @@ def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: s
     gc.collect()
     gc.freeze()  # records are many small objects, with which Python would search all modules for garbage again and again
     return chosen
-
-
-class Tally:
-    """How many texts have no word, and whether anything was selected at all: what people should be told at the end.
-
-    >>> tally = Tally()
-    >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
-    >>> tally.notes("entities", ["meaning", "entities"])
-    ['1 of 1 texts has no word, so there is nothing to select in it.']
-    """
-
-    def __init__(self) -> None:
-        self.texts = self.wordless = self.selected = 0
-        self.reason = ""  # of a text with words, none of which is selected
-
-    def add(self, records: Sequence[Record]) -> list[Record]:
-        """Count these records, and hand them on."""
-        for record in records:
-            self.texts += 1
-            self.wordless += not record["words"]
-            self.selected += bool(record["spans"])
-            if record["words"] and not record["spans"]:
-                self.reason = record["reason"]
-        return list(records)
-
-    def notes(self, selector: str, names: Sequence[str]) -> list[str]:
-        """Sentences for standard error; mostly none.
-
-        Args:
-            selector: the one whose gates these are.
-            names: of all selectors of the model.
-        """
-        if not self.texts:
-            return ["the input is empty: there is no text to show."]
-        notes = []
-        if self.wordless:
-            verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")
-            notes.append(f"{self.wordless} of {self.texts} texts {verb} no word, so there is nothing to select in {them}.")
-        if not self.selected and self.reason:
-            other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
-            joint = ", a" if other else " or a"
-            notes.append(f"nothing was selected: {self.reason}. Try --rate 0.2{joint} lower --threshold{other}.")
-        return notes
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
