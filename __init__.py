@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .anchors_hardkuma import chance_similarity as chance_similarity
+    from .backends_hardkuma import choose_backend as choose_backend
     from .common.models import load_released as load_released
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
     from .gates_hardkuma import Kumaraswamy as Kumaraswamy
@@ -42,6 +43,7 @@ _EXPORTS = {
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
     "chance_similarity": "anchors_hardkuma",
+    "choose_backend": "backends_hardkuma",
     "continues_batch": "surface_hardkuma",
     "explain_pair": "pairs_hardkuma",
     "find_terms": "search.terms",

@@ -26,6 +26,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
     encoder: PreTrainedModel
     projections: nn.ModuleList
     gate_head: GateHead
+    batch_tokens: int | None = None  # a batch may have any number of tokens; see `GateModel`
 
     def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
         super().__init__(config)

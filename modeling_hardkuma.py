@@ -13,7 +13,7 @@ losses_hardkuma.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -192,6 +192,17 @@ class HardKumaModel(HardKumaCore):
             probs = self._probabilities(batch, features, chosen)[1]
         self._check_finite(probs.flatten(1))
         return _without_axis(batch.restore(probs, dim=2), len(chosen) == 1)
+
+    def gate_batches(self, batches: Iterable[dict[str, Tensor]], selector: str | None = None) -> Iterator[Tensor]:
+        """`gate_probabilities` of one batch after the other; see `GateModel`.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
+        >>> [probs.shape for probs in model.gate_batches([inputs, inputs])]
+        [torch.Size([1, 9]), torch.Size([1, 9])]
+        """
+        for batch in batches:
+            yield self.gate_probabilities(**batch, selector=selector)
 
     def encode_tokens(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None

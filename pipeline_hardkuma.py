@@ -12,20 +12,14 @@ from torch import Tensor
 from transformers import Pipeline, PreTrainedTokenizerBase, TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
+from .backends_hardkuma import BACKENDS, choose_backend
+from .checks_hardkuma import check_choice
 from .configuration_hardkuma import ENTITIES
 from .pretrained_hardkuma import HardKumaPreTrainedModel
+from .scoring_hardkuma import GateModel, encodable, reads_shapes
 from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
 from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_overlap
-from .words_hardkuma import (
-    GateModel,
-    Record,
-    ScoredText,
-    check_count,
-    check_selection,
-    encodable,
-    reads_shapes,
-    score_texts,
-)
+from .words_hardkuma import Record, ScoredText, check_count, check_selection, score_texts
 
 BATCH_SIZE = 32
 # Batches that are read ahead from a stream, so that texts of like length can run together.
@@ -45,6 +39,11 @@ class TokenGatesPipeline(Pipeline):
         selector: the name of a selector (default: "meaning", or the first).
         batch_size: texts, or windows over long texts, per forward pass (default: 32); results do not depend on it.
 
+    Of the pipeline alone:
+
+        backend: what computes the gates: "torch" (default), "onnx" (onnxruntime, in int8 where the processor has
+            instructions for it) or "auto" (the faster of both, by a short trial); see `choose_backend`.
+
     >>> from hardkuma import HardKumaModel
     >>> pipe = TokenGatesPipeline(HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval(), rate=0.4)
     >>> record = pipe("Marie Curie moved to Paris.")
@@ -57,12 +56,20 @@ class TokenGatesPipeline(Pipeline):
     _load_processor = _load_image_processor = False  # type: ignore[assignment]
     _load_video_processor = _load_feature_extractor = False  # type: ignore[assignment]
 
-    def __init__(self, model: HardKumaPreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any):
-        # Inside of a token classifier is the same model.
-        self.gate_model: GateModel = model._base()
+    def __init__(
+        self,
+        model: HardKumaPreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        backend: str = "torch",
+        **options: Any,
+    ):
+        check_choice("backend", backend, BACKENDS)
         if tokenizer is not None:
             model.tokenizer = tokenizer
+        # Inside of a token classifier is the same model.
         super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
+        selector = self._forward_params.get("selector")
+        self.gate_model: GateModel = choose_backend(model._base(), backend, selector).gates
 
     # Names of options are listed, so that a misspelt one is an error; the base class would take any.
     def _sanitize_parameters(  # type: ignore[override]

@@ -209,14 +209,14 @@ class WordIndex:
         """The first word that each token touches, and how many it touches; both (batch, length).
 
         Args:
-            owners: (batch,) the text of each row.
+            owners: (batch,) the text of each row, or (batch, length) that of each token.
             starts, ends: (batch, length) character offsets of the tokens; an empty token touches nothing.
 
         >>> index = WordIndex([[(0, 5), (6, 11)], [(0, 2)]], [12, 2])
         >>> index.touched(torch.tensor([0]), torch.tensor([[0, 0, 5, 11]]), torch.tensor([[0, 5, 11, 12]]))[1]
         tensor([[0, 1, 1, 0]])
         """
-        base = self._bases[owners][:, None]
+        base = self._bases[owners if owners.ndim == 2 else owners[:, None]]
         first = torch.searchsorted(self._ends, starts + base, right=True)
         past = torch.searchsorted(self._starts, ends + base)
         return first, torch.where(ends > starts, past - first, 0).clamp_min(0)
@@ -255,7 +255,8 @@ def check_words(text: str, words: Sequence[Span]) -> None:
 
 
 class SurfaceIndex:
-    """Words of several texts with their classes, made once, for any number of windows over these texts.
+    """Words of several texts with their classes, made once, for any number of windows over these texts; `index` is that of
+    the words, where there is one already.
 
     >>> index = SurfaceIndex(["Visit Paris!"], [find_words("Visit Paris!")])
     >>> starts, ends = torch.tensor([[0, 0, 6, 8, 11]]), torch.tensor([[0, 5, 8, 11, 12]])
@@ -263,15 +264,15 @@ class SurfaceIndex:
     tensor([[0, 4, 5, 5, 1]])
     """
 
-    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[Span]]):
+    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[Span]], index: WordIndex | None = None):
         self.texts = texts
-        self.index = WordIndex(words, [len(text) for text in texts])
+        self.index = WordIndex(words, [len(text) for text in texts]) if index is None else index
         kinds = [kind for text, row in zip(texts, words, strict=True) for kind in word_classes(text, row)]
         # One more, so that the number of a word that does not exist can be looked up.
         self._kinds = torch.tensor([*kinds, _ID["symbol"]])
 
     def ids(self, owners: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-        """Class of each token's word; owners: (batch,) the text of each row; starts, ends and result: (batch, length).
+        """Class of each token's word, (batch, length); arguments as of `WordIndex.touched`.
 
         A token over several words takes the class of the first that is more than a symbol.
         """
@@ -283,7 +284,8 @@ class SurfaceIndex:
             ids = torch.where((count > nth) & (kinds != _ID["symbol"]), kinds, ids)
         # A token of nothing but white space has no class.
         bare = ((ids == _ID["symbol"]) & (count == 0)).nonzero(as_tuple=True)
-        spots = zip(owners[bare[0]].tolist(), starts[bare].tolist(), ends[bare].tolist(), strict=True)
+        owners = owners if owners.ndim == 2 else owners[:, None].expand_as(starts)
+        spots = zip(owners[bare].tolist(), starts[bare].tolist(), ends[bare].tolist(), strict=True)
         blank = [self.texts[owner][start:end].isspace() for owner, start, end in spots]
         ids[bare] = torch.where(torch.tensor(blank, dtype=torch.bool), 0, ids[bare])
         return ids

@@ -7,64 +7,24 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
 from .gates_hardkuma import count_at_rate
 from .records_hardkuma import ALL, Record, join_records
-from .selectors_hardkuma import GateHead
-from .surface_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
-from .windows_hardkuma import AGGREGATES, Windows, WordTokens
-
-# Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
-BATCHES_PER_CHUNK = 64
+from .scoring_hardkuma import GateModel, Part, TextChunk, run_parts
+from .scoring_hardkuma import encodable as encodable  # so that it is found here too
+from .surface_hardkuma import Span, check_words, is_function_word
+from .windows_hardkuma import AGGREGATES
 
 # What may stand between two selected words of one span. A line break or any other punctuation ends a span.
 _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class GateModel(Protocol):
-    """What scoring needs of a model; a `HardKumaModel` has it."""
-
-    training: bool
-
-    @property
-    def config(self) -> HardKumaConfig: ...
-
-    @property
-    def gate_head(self) -> GateHead: ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
-
-    @property
-    def max_length(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def gate_probabilities(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
-        selector: str | None = None,
-    ) -> Tensor:
-        """(batch, [K,] length) selection probabilities."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -204,7 +164,7 @@ class ScoredText:
         return self._adjacent(*self.words[number - 1], self.words[number][0])
 
     def _adjacent(self, start: int, end: int, following: int) -> bool:
-        if _BETWEEN.fullmatch(self.text, end, following):
+        if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
             return True
         initial = end - start == 1 and self.text[start].isupper()
         return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
@@ -268,13 +228,39 @@ def gate_records(
     >>> [word["word"] for word in record["words"]], record["rate"]
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
+    options: Any = {"rate": rate, "threshold": threshold, "selector": selector}
+    return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
+
+
+@torch.inference_mode()
+def stream_records(
+    model: GateModel,
+    parts: Iterable[Sequence[str]],
+    *,
+    rate: float | None = None,
+    threshold: float | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+) -> Iterator[list[Record]]:
+    """`gate_records` of one list of texts after the other. A model that works on several batches at once reads later
+    lists before it has given back the first, and is not idle between them.
+
+    >>> from hardkuma import load_released
+    >>> for records in stream_records(load_released()[0], [["Marie Curie moved to Paris."], ["Rain.", ""]]):
+    ...     print(len(records), len(records[0]["words"]))
+    1 5
+    2 1
+    """
     check_selection(rate, threshold)
-    if selector == ALL:
-        scores = score_selectors(model, texts, batch_size=batch_size, use_surface=use_surface)
-        parts = {name: [text.select(rate, threshold) for text in scored] for name, scored in scores.items()}
-        return [join_records(dict(zip(parts, row, strict=True))) for row in zip(*parts.values(), strict=True)]
-    scored = score_texts(model, texts, batch_size=batch_size, use_surface=use_surface, selector=selector)
-    return [text.select(rate, threshold) for text in scored]
+    names = model.config.names
+    chosen = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
+    for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, chosen, "max"):
+        rows = [[text.select(rate, threshold) for text in texts] for texts in scored]
+        if selector == ALL:
+            yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
+        else:
+            yield rows[0]
 
 
 @torch.inference_mode()
@@ -311,7 +297,7 @@ def score_texts(
     ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
     """
     number = model.config.find_selector(selector)
-    return _score(model, texts, words, batch_size, use_surface, [number], aggregate)[0]
+    return next(_score(model, [(texts, words)], batch_size, use_surface, [number], aggregate))[0]
 
 
 @torch.inference_mode()
@@ -332,36 +318,47 @@ def score_selectors(
     (['meaning', 'entities'], True)
     """
     names = model.config.names
-    scored = _score(model, texts, words, batch_size, use_surface, list(range(len(names))), "max")
+    scored = next(_score(model, [(texts, words)], batch_size, use_surface, list(range(len(names))), "max"))
     return dict(zip(names, scored, strict=True))
 
 
 def _score(
-    model: GateModel,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None,
-    batch_size: int,
-    use_surface: bool,
-    selectors: list[int],
-    aggregate: str,
-) -> list[list[ScoredText]]:
-    """The texts, in order, scored by each of these selectors."""
-    _check_call(model, texts, words, batch_size)
+    model: GateModel, parts: Iterable[Part], batch_size: int, use_surface: bool, selectors: list[int], aggregate: str
+) -> Iterator[list[list[ScoredText]]]:
+    """For each part and each of these selectors its texts, in order."""
     if aggregate not in AGGREGATES:
         raise ValueError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {aggregate!r}.")
-    results: list[dict[int, ScoredText]] = [{} for _ in selectors]
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    step = batch_size * BATCHES_PER_CHUNK
-    for first in range(0, len(order), step):
-        chunk = order[first : first + step]
-        chosen = None if words is None else [list(words[i]) for i in chunk]
-        scored = _score_chunk(model, [texts[i] for i in chunk], chosen, batch_size, use_surface, selectors, aggregate)
-        for known, row in zip(results, scored, strict=True):
-            known.update(zip(chunk, row, strict=True))
-    return [[known[i] for i in range(len(texts))] for known in results]
+    checked = (_check_call(model, texts, words, batch_size) for texts, words in parts)
+    for chunks in run_parts(model, checked, batch_size, use_surface, selectors):
+        results: list[dict[int, ScoredText]] = [{} for _ in selectors]
+        for chunk in chunks:
+            for known, row in zip(results, _scored_texts(model, chunk, selectors, aggregate), strict=True):
+                known.update(zip(chunk.numbers, row, strict=True))
+        yield [[known[i] for i in range(len(known))] for known in results]
 
 
-def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: int) -> None:
+def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggregate: str) -> Iterator[list[ScoredText]]:
+    """The texts of a chunk that the model has run on; for each selector."""
+    threshold = float(model.config.decision_threshold)
+    aggregates = ["max"] if aggregate == "max" else ["max", aggregate]
+    spans = list(pairwise(chunk.index.firsts))
+    for number, (probabilities, *others) in zip(selectors, chunk.values(aggregates), strict=True):
+        unit = model.config.of_selector("selector_unit", number)
+        yield [
+            ScoredText(
+                text,
+                words,
+                probabilities[first:past],
+                windows=count,
+                threshold=threshold,
+                unit=unit,
+                scores=others[0][first:past] if others else None,
+            )
+            for text, words, (first, past), count in zip(chunk.texts, chunk.words, spans, chunk.counts, strict=True)
+        ]
+
+
+def _check_call(model: GateModel, texts: Sequence[str], words: Sequence[Sequence[Span]] | None, batch_size: int) -> Part:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
     for i, text in enumerate(texts):
@@ -377,87 +374,4 @@ def _check_call(model: GateModel, texts: Sequence[str], words: Any, batch_size: 
         raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-
-
-def encodable(text: str) -> str:
-    """The text as a tokenizer can take it: half of a surrogate pair, which is no character, becomes the replacement
-    character. The length stays the same.
-
-    >>> encodable("a \\ud800 b")
-    'a � b'
-    """
-    return _SURROGATE.sub("\ufffd", text)
-
-
-def reads_shapes(model: GateModel) -> bool:
-    """Whether it makes a difference to the model how words are written: it has log-odds of their classes, or features."""
-    return bool(model.gate_head.surface_log_odds.any()) or model.config.reads("shape")
-
-
-def _score_chunk(
-    model: GateModel,
-    texts: list[str],
-    words: list[list[Span]] | None,
-    batch_size: int,
-    use_surface: bool,
-    selectors: list[int],
-    aggregate: str,
-) -> list[list[ScoredText]]:
-    """Texts that are tokenised together and run in batches of like length; for each selector."""
-    own_words = [find_words(text) for text in texts] if words is None or use_surface else []
-    words = own_words if words is None else words
-    surface = SurfaceIndex(texts, own_words) if use_surface and reads_shapes(model) else None
-    windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
-    index = WordIndex(words, [len(text) for text in texts])
-    tokens = WordTokens(windows, index)
-    counts = torch.bincount(windows.owners, minlength=len(texts)).tolist()
-    results = []
-    for number, of_tokens in zip(
-        selectors, _token_probabilities(model, windows, index, surface, batch_size, selectors), strict=True
-    ):
-        probabilities = tokens.values(of_tokens).tolist()
-        scores = None if aggregate == "max" else tokens.values(of_tokens, aggregate).tolist()
-        results.append(
-            [
-                ScoredText(
-                    text,
-                    row,
-                    probabilities[first:past],
-                    windows=count,
-                    threshold=float(model.config.decision_threshold),
-                    unit=model.config.of_selector("selector_unit", number),
-                    scores=None if scores is None else scores[first:past],
-                )
-                for text, row, (first, past), count in zip(texts, words, pairwise(index.firsts), counts, strict=True)
-            ]
-        )
-    return results
-
-
-def _token_probabilities(
-    model: GateModel,
-    windows: Windows,
-    index: WordIndex,
-    surface: SurfaceIndex | None,
-    batch_size: int,
-    selectors: list[int],
-) -> Tensor:
-    """Selection probabilities of all tokens, (selectors, tokens), on the CPU; one selector, or all in their order."""
-    name = model.config.names[selectors[0]] if len(selectors) == 1 else None
-    padding = {"input_ids": model.tokenizer.pad_token_id or 0, "token_type_ids": model.tokenizer.pad_token_type_id}
-    needs_words = any(model.gate_head.needs_words(number) for number in selectors)
-    result = torch.zeros(len(selectors), len(windows.starts))
-    for rows, tokens, inside in windows.batches(batch_size):
-        inputs = {name: torch.where(inside, flat[tokens], padding[name]) for name, flat in windows.inputs.items()}
-        inputs["attention_mask"] = inside.long()
-        if surface is not None or needs_words:
-            starts, ends = (torch.where(inside, flat[tokens], 0) for flat in (windows.starts, windows.ends))
-            if surface is not None:
-                inputs["surface_ids"] = surface.ids(windows.owners[rows], starts, ends)
-            if needs_words:
-                inputs["continues"] = index.continues(windows.owners[rows], starts, ends)
-        inputs = {name: value.to(model.device) for name, value in inputs.items()}
-        probs = model.gate_probabilities(**inputs, selector=name).float().cpu()
-        probs = probs.reshape(len(probs), len(selectors), -1)
-        result[:, tokens[inside]] = probs.transpose(0, 1)[:, inside]
-    return result
+    return texts, words

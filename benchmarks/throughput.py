@@ -3,16 +3,30 @@
     python benchmarks/throughput.py                              100,000 sentences
     python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1; half an hour on two cores
     python benchmarks/throughput.py --sentences 2000             a quick look
+    python benchmarks/throughput.py --selectors meaning entities --ways encode onnx
     python benchmarks/throughput.py --file my.txt --threads 4
 
-1. Speed, in one process: blocks of sentences go in turn through `encode` and through all that `hardkuma gates` does with
-   them (tokens, gates, words, spans, JSON lines, a file that is synced). The ratio is taken over all blocks. Where the
-   selector reads an inner layer, gates run the encoder up to it; `encode` needs all layers.
-2. Whole commands, as a user starts them: wall time and peak memory with a tenth of the sentences and with all of them.
-   Beside it a script that reads the same file, encodes it at once and saves the embeddings.
-3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte.
+Ways to work through the sentences:
 
-Exit code 0 means that part 3 holds.
+    encode       sentence-transformers on torch
+    encode-onnx  sentence-transformers with its encoder in onnxruntime, quantised to int8 as its own
+                 `export_dynamic_quantized_onnx_model(model, "avx512_vnni")` does (weights by tensor, all of the graph).
+                 Its own export is made by optimum, which does not take this version of transformers; so the graph is made
+                 here by torch.onnx from the same weights. Tokens, sorting and pooling are sentence-transformers' own.
+    torch        `hardkuma gates`
+    onnx         `hardkuma gates --backend onnx`
+    auto         `hardkuma gates --backend auto`
+
+1. Speed, in one process: blocks of sentences go in turn through each way, in alternating order; gates with all that the
+   command does (tokens, gates, words, spans, JSON lines, a file that is synced). Ratios are taken over all blocks. Where a
+   selector reads an inner layer, gates run the encoder up to it; `encode` needs all layers.
+2. Whole commands, as a user starts them: wall time, processor time and peak memory with a tenth of the sentences and with
+   all of them. `encode` is a script that reads the same file, encodes it at once and saves the embeddings. Exports are made
+   before: once for a checkpoint.
+3. The command is killed half-way (SIGKILL) and resumed; its file must be the same to the byte. With torch and onnx.
+
+Tables are Markdown; ratios are to the first way, and higher is faster. Exit code 0 means that part 3 holds.
+`benchmarks/backends.py` measures what int8 costs in quality.
 """
 
 from __future__ import annotations
@@ -26,12 +40,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
+from transformers.modeling_outputs import BaseModelOutput
 
+from hardkuma.backends_hardkuma import choose_backend
 from hardkuma.commands.gates import CHUNK_TEXTS
 from hardkuma.commands.parts import Parts
 from hardkuma.commands.writers import make_format
@@ -41,22 +61,14 @@ from hardkuma.corpora.rows import count_rows, read_rows
 from hardkuma.encoders_hardkuma import EMBEDDED_NAMES, resolve_encoder
 from hardkuma.words_hardkuma import gate_records
 
-ENCODE = """
-import sys, time
-import numpy
-from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], device="cpu")
-texts = [line.rstrip("\\n") for line in open(sys.argv[2], encoding="utf-8")]
-start = time.perf_counter()
-numpy.save(sys.argv[3], model.encode(texts, batch_size=int(sys.argv[4]), show_progress_bar=False))
-print(time.perf_counter() - start)
-"""
+PEERS = ("encode", "encode-onnx")
+BACKENDS = ("torch", "onnx", "auto")
 # Linux counts the memory of the process that forks as its child's, so a small one has to start the command: this process
 # has torch loaded and would hide what the command takes.
 WATCH = """
 import os, subprocess, sys
 _, status, usage = os.wait4(subprocess.Popen(sys.argv[1:]).pid, 0)
-print(usage.ru_maxrss)
+print(usage.ru_maxrss, usage.ru_utime + usage.ru_stime)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
@@ -68,81 +80,193 @@ def sentences(number: int, file: str | None) -> list[str]:
     return random.Random(0).choices(bundled_texts(), k=number)
 
 
-def speed(texts: list[str], folder: Path, batch_size: int, part_size: int, most: int) -> None:
+class OnnxEncoder(torch.nn.Module):
+    """An encoder in onnxruntime, with the call of the transformers model that it was made of."""
+
+    def __init__(self, config: Any, file: Path, threads: int):
+        super().__init__()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.config = config
+
+    def forward(self, **inputs: Any) -> BaseModelOutput:
+        feed = {item.name: inputs[item.name].numpy() for item in self.session.get_inputs()}
+        return BaseModelOutput(last_hidden_state=torch.from_numpy(self.session.run(None, feed)[0]))
+
+
+class States(torch.nn.Module):
+    """The last states of an encoder, as a graph has them."""
+
+    def __init__(self, encoder: torch.nn.Module):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor) -> torch.Tensor:
+        return self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
+
+
+def sentence_transformer() -> Any:
     from sentence_transformers import SentenceTransformer
 
-    peer = SentenceTransformer(resolve_encoder(EMBEDDED_NAMES[0]), device="cpu")
-    model, writer, parts = load_model(None, "cpu"), make_format("jsonl"), Parts(folder / "speed.jsonl")
-    parts.begin({}, resume=False)
+    return SentenceTransformer(resolve_encoder(EMBEDDED_NAMES[0]), device="cpu")
+
+
+def export_encoder(file: Path) -> None:
+    """The bare encoder, with its weights and products in int8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    encoder = sentence_transformer()[0].model.eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    rows = tuple(torch.ones(2, 8, dtype=torch.long) for _ in names)
+    shapes = tuple({0: "batch", 1: "length"} for _ in names)
+    plain = file.with_suffix(".fp32")
+    with torch.no_grad():
+        program = torch.onnx.export(
+            States(encoder),
+            rows,
+            dynamo=True,
+            input_names=names,
+            output_names=["states"],
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    assert program is not None
+    program.save(plain)
+    quantize_dynamic(plain, file, weight_type=QuantType.QInt8)
+    plain.unlink()
+
+
+def make_peer(way: str, file: Path, threads: int) -> Any:
+    """A SentenceTransformer on torch, or with the encoder in a file."""
+    peer = sentence_transformer()
+    if way == "encode-onnx":
+        peer[0].model = OnnxEncoder(peer[0].model.config, file, threads)
+    return peer
+
+
+def script(way: str, file: Path, texts: Path, saved: Path, batch_size: int, threads: int) -> None:
+    """What somebody would write who wants the embeddings of a file."""
+    peer = make_peer(way, file, threads)
+    lines = [line.rstrip("\n") for line in texts.open(encoding="utf-8")]
+    np.save(saved, peer.encode(lines, batch_size=batch_size, show_progress_bar=False))
+
+
+class Contenders:
+    """Everything that is timed, by name: `encode`, `meaning by onnx` and so on."""
+
+    def __init__(self, ways: list[str], selectors: list[str], encoder: Path, threads: int, batch_size: int):
+        self.threads, self.batch_size = threads, batch_size
+        self.calls: dict[str, Callable[[list[str]], bytes]] = {}
+        self.on_one_thread: set[str] = set()  # torch, since onnxruntime has the others
+        writer, model = make_format("jsonl"), load_model(None, "cpu")
+        for way in ways:
+            if way in PEERS:
+                self.calls[way] = self._encode(make_peer(way, encoder, threads))
+                continue
+            for selector in selectors:
+                name = f"{selector} by {way}"
+                backend = choose_backend(model, way, selector, log=lambda said, name=name: print(f"{name}: {said}"))
+                self.calls[name] = self._gates(backend.gates, selector, writer)
+                if backend.name == "onnx":
+                    self.on_one_thread.add(name)
+
+    def _encode(self, peer: Any) -> Callable[[list[str]], bytes]:
+        return lambda texts: peer.encode(texts, batch_size=self.batch_size, show_progress_bar=False).tobytes()
+
+    def _gates(self, gates: Any, selector: str, writer: Any) -> Callable[[list[str]], bytes]:
+        return lambda texts: writer.part(gate_records(gates, texts, batch_size=self.batch_size, selector=selector))
+
+    def run(self, name: str, texts: list[str]) -> bytes:
+        torch.set_num_threads(1 if name in self.on_one_thread else self.threads)  # as the command does
+        return self.calls[name](texts)
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A Markdown table."""
+    print(f"\n| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |")
+    print(flush=True)
+
+
+def speed(contenders: Contenders, texts: list[str], folder: Path, part_size: int, most: int) -> None:
+    parts = {name: Parts(folder / f"{number}.bin") for number, name in enumerate(contenders.calls)}
+    for name, part in parts.items():
+        part.begin({}, resume=False)
+        contenders.run(name, texts[:64])
     blocks = [texts[start : start + part_size] for start in range(0, len(texts), part_size)][:most]
-
-    def encode(number: int) -> None:
-        peer.encode(blocks[number], batch_size=batch_size, show_progress_bar=False)
-
-    def gates(number: int) -> None:
-        parts.add(number, writer.part(gate_records(model, blocks[number], batch_size=batch_size)))
-
-    peer.encode(texts[:64])
-    gate_records(model, texts[:64])
-    times: dict[str, list[float]] = {"encode": [], "gates": []}
-    work = {"encode": 0.0, "gates": 0.0}
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    work = dict.fromkeys(parts, 0.0)
     for number in tqdm(range(len(blocks)), desc="blocks", leave=False):
-        turn = [("encode", encode), ("gates", gates)]
-        for name, run in turn if number % 2 else turn[::-1]:
+        turn = list(parts)
+        for name in turn if number % 2 else turn[::-1]:
             start, busy = time.perf_counter(), time.process_time()
-            run(number)
+            parts[name].add(number, contenders.run(name, blocks[number]))
             times[name].append(time.perf_counter() - start)
             work[name] += time.process_time() - busy
-    parts.close(len(blocks), writer.join)
-    count = sum(map(len, blocks))
-    ratios = [a / b for a, b in zip(times["encode"], times["gates"], strict=True)]
+    count, first = sum(map(len, blocks)), next(iter(times))
+    rows = []
     for name, values in times.items():
-        print(f"{name:8} {count / sum(values):8.1f} sentences a second")
-    ratio = sum(times["encode"]) / sum(times["gates"])
-    print(
-        f"ratio    {ratio:8.3f} (median of {len(blocks)} blocks {statistics.median(ratios):.3f}); higher is better;\n"
-        f"of processor time {work['encode'] / work['gates']:8.3f} (for a machine that others use too)",
-        flush=True,
-    )
+        ratios = [a / b for a, b in zip(times[first], values, strict=True)]
+        whole = f"{count / sum(values):.1f}", f"{sum(times[first]) / sum(values):.2f}"
+        rows.append([name, *whole, f"{statistics.median(ratios):.2f}", f"{work[first] / work[name]:.2f}"])
+    print(f"1. Speed: {len(blocks)} blocks of {part_size} sentences")
+    show_table(["way", "sentences a second", "ratio", "median ratio of blocks", "ratio of processor time"], rows)
 
 
-def command(file: Path, output: Path, batch_size: int, part_size: int) -> list[str]:
+def command(file: Path, output: Path, selector: str, backend: str, batch_size: int, part_size: int) -> list[str]:
     words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--file", str(file), "--output", str(output)]
+    words += ["--selector", selector, "--backend", backend]
     return [*words, "--batch-size", str(batch_size), "--part-size", str(part_size)]
 
 
-def measured(words: list[str], environment: dict[str, str]) -> tuple[float, float, str]:
-    """Seconds, peak resident megabytes and output of a command."""
+def measured(words: list[str], environment: Mapping[str, str]) -> tuple[float, float, float]:
+    """Seconds, peak resident megabytes and processor seconds of a command."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", WATCH, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
-    *lines, peak = done.stdout.splitlines()
-    return time.perf_counter() - start, int(peak) / 1024, "".join(lines)
+    peak, busy = done.stdout.split()[-2:]
+    return time.perf_counter() - start, int(peak) / 1024, float(busy)
 
 
-def whole(texts: list[str], folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> Path:
-    for number in (len(texts) // 10, len(texts)):
-        file, output = folder / f"{number}.txt", folder / f"{number}.jsonl"
+def whole(
+    options: argparse.Namespace, texts: list[str], folder: Path, part_size: int, environment: Mapping[str, str]
+) -> None:
+    sizes, results = (len(texts) // 10, len(texts)), {}
+    for number in sizes:
+        file = folder / f"{number}.txt"
         file.write_text("".join(f"{text}\n" for text in texts[:number]), encoding="utf-8")
-        encoder, saved = resolve_encoder(EMBEDDED_NAMES[0]), folder / "embeddings.npy"
-        script = [sys.executable, "-c", ENCODE, encoder, str(file), str(saved), str(batch_size)]
-        seconds, memory, inside = measured(script, environment)
-        ours, peak, _ = measured(command(file, output, batch_size, part_size), environment)
-        print(f"{number:7d} sentences: encode {seconds:7.1f} s ({float(inside):.1f} s in encode), peak {memory:6.0f} MB")
-        print(
-            f"{'':7} {'':10} gates  {ours:7.1f} s, peak {peak:6.0f} MB; ratio of the whole {seconds / ours:.3f}", flush=True
-        )
-    return output
+        for way in options.ways:
+            if way in PEERS:
+                words = [sys.executable, __file__, "--script", way, str(folder / "encoder.onnx"), str(file)]
+                words += [str(folder / "embeddings.npy"), "--threads", str(options.threads)]
+                results[way, number] = measured([*words, "--batch-size", str(options.batch_size)], environment)
+                continue
+            for selector in options.selectors:
+                output = folder / f"{number}.{selector}.{way}.jsonl"
+                words = command(file, output, selector, way, options.batch_size, part_size)
+                results[f"{selector} by {way}", number] = measured(words, environment)
+    names = list(dict.fromkeys(name for name, _ in results))
+    (all_seconds, _, all_busy), rows = results[names[0], sizes[1]], []
+    for name in names:
+        (_, peak_tenth, _), (seconds, peak, busy) = (results[name, number] for number in sizes)
+        memory = f"{peak_tenth:.0f}", f"{peak:.0f}", f"{peak / peak_tenth:.2f}"
+        rows.append([name, f"{seconds:.1f}", f"{all_seconds / seconds:.2f}", f"{all_busy / busy:.2f}", *memory])
+    print(f"2. Whole commands: {sizes[1]} sentences, and memory with {sizes[0]} of them")
+    memory_heads = [f"peak MB, {sizes[0]}", f"peak MB, {sizes[1]}", "growth"]
+    show_table(["way", "seconds", "ratio", "ratio of processor time", *memory_heads], rows)
 
 
-def killed(reference: Path, folder: Path, batch_size: int, part_size: int, environment: dict[str, str]) -> bool:
-    output = folder / "killed.jsonl"
-    file = reference.with_suffix(".txt")
+def killed(reference: Path, file: Path, words: list[str], part_size: int, environment: Mapping[str, str]) -> bool:
+    """Whether a command that is killed half-way and resumed writes the same file as one that is not."""
+    output = Path(words[words.index("--output") + 1])
     expected = -(-(count_rows(file) or 0) // part_size)
-    words = [*command(file, output, batch_size, part_size), "--resume"]
-    process = subprocess.Popen(words, env=environment, start_new_session=True)
-    parts = folder / "killed.jsonl.parts"
+    process = subprocess.Popen([*words, "--resume"], env=environment, start_new_session=True)
+    parts = output.with_name(f"{output.name}.parts")
     while process.poll() is None and not (parts.is_dir() and len(list(parts.glob("0*"))) >= max(expected // 2, 1)):
         time.sleep(0.02)
     if process.poll() is not None:
@@ -151,9 +275,10 @@ def killed(reference: Path, folder: Path, batch_size: int, part_size: int, envir
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = len([path for path in parts.iterdir() if path.name.isdigit()])
-    subprocess.run(words, env=environment, check=True)
+    subprocess.run([*words, "--resume"], env=environment, check=True)
     same = output.read_bytes() == reference.read_bytes()
-    print(f"killed after {kept} of {expected} parts, resumed: the file {'is the same to the byte' if same else 'DIFFERS'}")
+    backend, verdict = words[words.index("--backend") + 1], "is the same to the byte" if same else "DIFFERS"
+    print(f"3. {backend}: killed after {kept} of {expected} parts, resumed: the file {verdict}", flush=True)
     return same
 
 
@@ -161,26 +286,46 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=int, default=100_000, help="default: %(default)s")
     parser.add_argument("--file", help="take the sentences from here (default: the bundled corpus)")
-    parser.add_argument("--batch-size", type=int, default=32, help="of both (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of both (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="of all (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of all (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=25, help="at most, for part 1 (default: %(default)s)")
+    parser.add_argument("--selectors", nargs="+", default=["meaning"], help="default: %(default)s")
+    parser.add_argument("--ways", nargs="+", choices=[*PEERS, *BACKENDS], default=[*PEERS, *BACKENDS], help="default: all")
     parser.add_argument("--only-speed", action="store_true", help="part 1 alone")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-    texts = sentences(arguments.sentences, arguments.file)
-    print(
-        f"{len(texts)} sentences, {arguments.threads} threads, batches of {arguments.batch_size}, torch {torch.__version__}"
-    )
+    parser.add_argument("--skip-speed", action="store_true", help="parts 2 and 3 alone")
+    parser.add_argument("--script", nargs=4, help=argparse.SUPPRESS)  # what part 2 starts
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.script:
+        way, encoder, texts, saved = options.script
+        script(way, Path(encoder), Path(texts), Path(saved), options.batch_size, options.threads)
+        return 0
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    lines = sentences(options.sentences, options.file)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "onnxruntime", "sentence-transformers"))
+    print(f"{len(lines)} sentences, {options.threads} threads, batches of {options.batch_size}, {versions}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # A short run needs smaller parts, to take turns and to be killed between them.
-        part_size = min(CHUNK_TEXTS, max(len(texts) // 8, 1))
-        speed(texts, folder, arguments.batch_size, part_size, arguments.blocks)
-        if arguments.only_speed:
+        part_size = min(CHUNK_TEXTS, max(len(lines) // 8, 1))
+        if "encode-onnx" in options.ways:
+            export_encoder(folder / "encoder.onnx")
+        if not options.skip_speed:
+            contenders = Contenders(
+                options.ways, options.selectors, folder / "encoder.onnx", options.threads, options.batch_size
+            )
+            speed(contenders, lines, folder, part_size, options.blocks)
+            del contenders
+        if options.only_speed:
             return 0
-        reference = whole(texts, folder, arguments.batch_size, part_size, environment)
-        return 0 if killed(reference, folder, arguments.batch_size, part_size, environment) else 1
+        whole(options, lines, folder, part_size, environment)
+        selector, same = options.selectors[0], True
+        for backend in [way for way in options.ways if way in ("torch", "onnx")]:
+            file, output = folder / f"{len(lines)}.txt", folder / f"killed.{backend}.jsonl"
+            words = command(file, output, selector, backend, options.batch_size, part_size)
+            reference = folder / f"{len(lines)}.{selector}.{backend}.jsonl"
+            same = killed(reference, file, words, part_size, environment) and same
+        return 0 if same else 1
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +16,7 @@ from ..common.formats import STANDARD_INPUT
 from ..rendering.terminal import safe, use_colour
 from .cluster import add_cluster_arguments, check_cluster, run_on_cluster
 from .options import (
+    add_backend_argument,
     add_batch_size_argument,
     add_field_argument,
     add_input_format_argument,
@@ -23,14 +26,17 @@ from .options import (
 )
 from .parts import Parts
 from .processes import count_processes, join_process_group
+from .tally import Tally
 from .writers import FORMATS, RECORD_FIELDS, SequentialFormat, choose_output_format, make_format
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from ..backends_hardkuma import Backend
     from ..corpora.columns import RowText
     from ..modeling_hardkuma import HardKumaModel
     from ..records_hardkuma import Record
+    from ..scoring_hardkuma import GateModel
 
 SUMMARY = "show which words of texts are selected"
 EXAMPLES = """\
@@ -47,6 +53,8 @@ examples:
                                                             go on after an interruption; the file will be the same
   accelerate launch --multi_gpu --num_processes 4 -m hardkuma gates --file big.txt --output gates.jsonl
                                                             several processes share one file
+  hardkuma gates --backend auto --file big.txt --output gates.jsonl
+                                                            by onnxruntime in int8, where that is faster
   hardkuma gates --engine ray --input 'in/*.parquet' --output out
                                                             on a Ray cluster, shard by shard, all columns kept
 
@@ -97,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speed = parser.add_argument_group("speed")
     add_batch_size_argument(speed)
     speed.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
+    add_backend_argument(speed)
     add_cluster_arguments(parser)
 
 
@@ -116,7 +125,11 @@ def check(arguments: argparse.Namespace) -> None:
     check_count("--part-size", arguments.part_size)
     check_cluster(arguments)
     if arguments.engine != "local":
+        if arguments.backend != "torch":
+            raise ValueError(f"--backend {arguments.backend} does not go with --engine {arguments.engine}: leave it out.")
         return
+    if arguments.backend == "auto" and count_processes() > 1:
+        raise ValueError("--backend auto: processes that share a file must agree; choose --backend torch or onnx.")
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
     for option in ("field", "keep", "input_format"):
@@ -192,62 +205,47 @@ def _chunks(rows: Iterable[RowText], max_texts: int) -> Iterator[list[RowText]]:
     return chunks(rows, max_texts, CHUNK_CHARACTERS, lambda row: len(row.text))
 
 
-def _score(model: HardKumaModel, chunk: Sequence[RowText], arguments: argparse.Namespace) -> list[Record]:
-    from ..words_hardkuma import gate_records
+def _score(
+    gates: GateModel, chunks: Iterable[list[RowText]], arguments: argparse.Namespace
+) -> Iterator[tuple[list[RowText], list[Record]]]:
+    """Each chunk with its records. The next one is read while a backend works on this one."""
+    from ..words_hardkuma import stream_records
 
-    records = gate_records(
-        model,
-        [row.text for row in chunk],
+    read: deque[list[RowText]] = deque()
+
+    def texts() -> Iterator[list[str]]:
+        for chunk in chunks:
+            read.append(chunk)
+            yield [row.text for row in chunk]
+
+    for records in stream_records(
+        gates,
+        texts(),
         rate=arguments.rate,
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
         selector=arguments.selector,
-    )
-    return [{**row.kept, **record} for row, record in zip(chunk, records, strict=True)]
+    ):
+        chunk = read.popleft()
+        yield chunk, [{**row.kept, **record} for row, record in zip(chunk, records, strict=True)]
 
 
-class Tally:
-    """How many texts have no word, and whether anything was selected at all: what people should be told at the end.
+def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: str) -> Backend:
+    """The backend of this name; an export is made for files, and for single texts only if it was asked for."""
+    import torch
 
-    >>> tally = Tally()
-    >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
-    >>> tally.notes("entities", ["meaning", "entities"])
-    ['1 of 1 texts has no word, so there is nothing to select in it.']
-    """
+    from ..backends_hardkuma import choose_backend
 
-    def __init__(self) -> None:
-        self.texts = self.wordless = self.selected = 0
-        self.reason = ""  # of a text with words, none of which is selected
+    def log(sentence: str) -> None:
+        print(f"hardkuma gates: {sentence}", file=sys.stderr)
 
-    def add(self, records: Sequence[Record]) -> list[Record]:
-        """Count these records, and hand them on."""
-        for record in records:
-            self.texts += 1
-            self.wordless += not record["words"]
-            self.selected += bool(record["spans"])
-            if record["words"] and not record["spans"]:
-                self.reason = record["reason"]
-        return list(records)
-
-    def notes(self, selector: str, names: Sequence[str]) -> list[str]:
-        """Sentences for standard error; mostly none.
-
-        Args:
-            selector: the one whose gates these are.
-            names: of all selectors of the model.
-        """
-        if not self.texts:
-            return ["the input is empty: there is no text to show."]
-        notes = []
-        if self.wordless:
-            verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")
-            notes.append(f"{self.wordless} of {self.texts} texts {verb} no word, so there is nothing to select in {them}.")
-        if not self.selected and self.reason:
-            other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
-            joint = ", a" if other else " or a"
-            notes.append(f"nothing was selected: {self.reason}. Try --rate 0.2{joint} lower --threshold{other}.")
-        return notes
+    chosen = choose_backend(model, name, arguments.selector, log, make=arguments.file is not None)
+    if chosen.name == "onnx":
+        torch.set_num_threads(1)  # all but the model is too small to be shared, and would be in the way of it
+    gc.collect()
+    gc.freeze()  # records are many small objects, with which Python would search all modules for garbage again and again
+    return chosen
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
@@ -276,14 +274,17 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     rows = _read_input(arguments)
     model = load_model(arguments.model, arguments.device)
     check_selector(model.config, arguments.selector)
+    gates = _choose_backend(arguments, model, arguments.backend).gates
     if is_typed:
         print("hardkuma gates: type a text and press Enter; Ctrl-D ends. (See hardkuma gates --help)", file=sys.stderr)
     tally = Tally()
     out.write(writer.head.decode())
-    for chunk in _chunks(rows, 1 if is_typed else STREAM_TEXTS):
-        records = tally.add(_score(model, chunk, arguments))
-        out.write(writer.part([make_safe(record) for record in records]).decode())
-        out.flush()
+    chunks = _chunks(rows, 1 if is_typed else STREAM_TEXTS)
+    # Who types has the answer to a line before the next one is read.
+    for stream in ([chunk] for chunk in chunks) if is_typed else [chunks]:
+        for _, records in _score(gates, stream, arguments):
+            out.write(writer.part([make_safe(record) for record in tally.add(records)]).decode())
+            out.flush()
     out.write(writer.foot.decode())
     out.flush()
     _tell(tally, model, arguments)
@@ -305,7 +306,15 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     rows = _read_input(arguments)
     model = load_model(arguments.model, group.device)
     check_selector(model.config, arguments.selector)
-    settings = _settings(arguments, format, model)
+    earlier = parts.recorded() if arguments.resume else {}
+    # A run that goes on must have the backend that it began with.
+    name = str(earlier.get("backend", [arguments.backend])[0]) if arguments.backend == "auto" else arguments.backend
+    if group.rank > 0:
+        group.wait()  # the first process exports the model, if need be
+    backend = _choose_backend(arguments, model, name)
+    if group.rank == 0:
+        group.wait()
+    settings = _settings(arguments, format, model, backend)
     if arguments.resume and parts.is_complete(settings):
         if group.rank == 0:
             print(f"hardkuma gates: {arguments.output} is complete already; nothing to do.", file=sys.stderr)
@@ -315,15 +324,25 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     group.wait()
     done = parts.finished()
     group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
-    count = missing = 0
-    tally = Tally()
+    tally, missing, count = Tally(), 0, 0
+    numbers: deque[int] = deque()
     with _progress_bar(arguments, group.rank == 0) as bar:
-        for number, chunk in enumerate(_chunks(rows, arguments.part_size)):
-            count += 1
-            if number not in done:
-                if missing % group.size == group.rank:
-                    parts.add(number, writer.part(tally.add(_score(model, chunk, arguments))))
-                missing += 1
+
+        def own_chunks() -> Iterator[list[RowText]]:
+            """The parts that are missing and that fall to this process."""
+            nonlocal missing, count
+            for number, chunk in enumerate(_chunks(rows, arguments.part_size)):
+                count += 1
+                mine = number not in done and missing % group.size == group.rank
+                missing += number not in done
+                if mine:
+                    numbers.append(number)
+                    yield chunk
+                else:
+                    bar.update(len(chunk))
+
+        for chunk, records in _score(backend.gates, own_chunks(), arguments):
+            parts.add(numbers.popleft(), writer.part(tally.add(records)))
             bar.update(len(chunk))
     group.wait()
     if group.rank == 0:
@@ -347,7 +366,7 @@ def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     return tqdm(total=total, unit=" texts", disable=quiet, mininterval=0.5 if sys.stderr.isatty() else 10)
 
 
-def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) -> dict[str, object]:
+def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, backend: Backend) -> dict[str, object]:
     """All that the bytes of the output depend on."""
     from .. import __version__
     from ..encoders_hardkuma import fingerprint
@@ -364,6 +383,7 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel) 
         "surface": not arguments.no_surface,
         "selector": arguments.selector,
         "batch_size": arguments.batch_size,
+        "backend": [backend.name, backend.precision],
         "format": format,
         "numbers": arguments.numbers,
         "part_size": [arguments.part_size, CHUNK_CHARACTERS],

@@ -56,6 +56,22 @@ def add_batch_size_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts a pass (default: %(default)s)")
 
 
+def add_backend_argument(parser: argparse._ActionsContainer) -> None:
+    """`--backend`, torch by default.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_backend_argument(parser)
+    >>> parser.parse_args(["--backend", "auto"]).backend
+    'auto'
+    """
+    parser.add_argument(
+        "--backend",
+        choices=("torch", "onnx", "auto"),
+        default="torch",
+        help="onnx: onnxruntime, in int8 where the processor can; auto: the faster one, by a trial (default: %(default)s)",
+    )
+
+
 def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
     """`--quiet`, for no progress bar (`disable=arguments.quiet or None` of tqdm: none in a log file either).
 

@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..common.files import open_atomically, write_atomically
 
@@ -45,6 +45,14 @@ class Parts:
     def is_complete(self, settings: Mapping[str, object]) -> bool:
         """Whether a run with these settings has written the whole output, which nobody has changed since."""
         return not self.folder.exists() and self._record.is_file() and _read_journal(self._record) == self._state(settings)
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings of the run whose parts are here, or that wrote the output; empty where there was none."""
+        if (self.folder / JOURNAL).is_file():
+            return _read_journal(self.folder / JOURNAL)
+        state = _read_journal(self._record) if self._record.is_file() else {}
+        settings = state.get("settings", {})
+        return dict(settings) if isinstance(settings, dict) else {}
 
     def _state(self, settings: Mapping[str, object]) -> dict[str, object]:
         status = self.output.stat() if self.output.is_file() else None

@@ -5,62 +5,46 @@ Through torch.onnx (torch.export); optimum-onnx 0.1.0 does not take this version
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import logging
 import statistics
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..corpora.tokens import token_batches
 from ..folder_hardkuma import staged, write_tokenizer
+from ..graphs_hardkuma import GATES, ExportError, GateGraph, open_session, require_onnx, write_graph, write_int8
 from ..inputs_hardkuma import content_mask
 from ..modeling_hardkuma import HardKumaModel
 from .agreement import agreement
 from .cards import onnx_card
 
-INPUTS = ("input_ids", "attention_mask", "surface_ids")
-WORDS = "continues"  # one more, of models to which it makes a difference which tokens make up a word
 TOLERANCE = 1e-4  # largest difference to PyTorch that an export may have
-_SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
-_NEEDS = "export onnx needs the packages onnx, onnxscript and onnxruntime: pip install 'hardkuma[onnx]'"
 
 
-class GateGraph(nn.Module):
-    """The model's eval pass over plain tensors, without decisions that depend on values.
+class EmbeddingGraph(GateGraph):
+    """The gates, and beside them the embedding of the sentence.
 
     Args:
         rationale: give `rationale_embedding` too.
-        selector: the name of the only one whose gates are given; all, side by side, by default.
     """
 
-    special: Tensor
-
     def __init__(self, model: HardKumaModel, rationale: bool, selector: str | None = None):
-        super().__init__()
-        self.model, self.rationale, self.selector = model, rationale, selector
-        config = model.config
-        self.selectors = config.names if selector is None else [selector]
-        self.words = any(model.gate_head.needs_words(config.find_selector(name)) for name in self.selectors)
-        self.register_buffer("special", torch.tensor(model.config.special_token_ids), persistent=False)
+        super().__init__(model, selector)
+        self.rationale = rationale
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        # The model's own torch.isin has no ONNX counterpart.
-        special = (input_ids[..., None] == self.special).any(-1)
         out = self.model(
             input_ids,
             attention_mask,
-            special_tokens_mask=special,
+            special_tokens_mask=self.special_tokens(input_ids),
             surface_ids=surface_ids,
             continues=continues,
             selector=self.selector,
@@ -70,12 +54,8 @@ class GateGraph(nn.Module):
         return (*plain, out.rationale_embedding) if self.rationale else plain
 
     @property
-    def inputs(self) -> list[str]:
-        return [*INPUTS, *([WORDS] if self.words else [])]
-
-    @property
     def outputs(self) -> list[str]:
-        return ["gate_probs", "anchor_embedding", *(["rationale_embedding"] if self.rationale else [])]
+        return [GATES, "anchor_embedding", *(["rationale_embedding"] if self.rationale else [])]
 
 
 def export_onnx(
@@ -99,19 +79,18 @@ def export_onnx(
         selector: the name of the only one to write; by default all of them, side by side in the order of the report.
         threads: of onnxruntime while measuring; torch's by default.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError(_NEEDS) from error
-    graph = GateGraph(model, rationale, selector).eval()
+    require_onnx("onnx", "onnxruntime", "onnxscript")
+    graph = EmbeddingGraph(model, rationale, selector).eval()
     batches = _feeds(graph, texts)
     if not batches:
         raise ValueError("the texts hold no token to compare the export on; give texts with words.")
     threads = threads or torch.get_num_threads()
     with staged(output) as folder:
-        _write_fp32(graph, folder / "model.onnx", batches[0])
+        example = {name: torch.from_numpy(values) for name, values in batches[0].items()}
+        try:
+            write_graph(graph, folder / "model.onnx", example)
+        except ExportError as error:
+            raise ValueError(f"{error}; `hardkuma export native` may do.") from error
         difference, compared = _largest_difference(graph, folder / "model.onnx", batches, threads)
         if not difference <= TOLERANCE:
             raise ValueError(
@@ -129,7 +108,7 @@ def export_onnx(
             },
         }
         if int8:
-            _write_int8(folder / "model.onnx", folder / "model_int8.onnx")
+            write_int8(folder / "model.onnx", folder / "model_int8.onnx")
             report["int8"] = {
                 "megabytes": _megabytes(folder, "model_int8.onnx"),
                 **_compare_files(model, folder / "model.onnx", folder / "model_int8.onnx", batches, threads),
@@ -142,83 +121,22 @@ def export_onnx(
     return report
 
 
-def _feeds(graph: GateGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+def _feeds(graph: EmbeddingGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
     model = graph.model
     batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
     return [{name: batch[name].numpy().astype(np.int64) for name in graph.inputs} for batch in batches]
-
-
-def _write_fp32(graph: GateGraph, path: Path, feed: dict[str, np.ndarray]) -> None:
-    # Two rows of at least two tokens: torch.export would take a size of 1 for a constant.
-    rows = [torch.from_numpy(np.resize(feed[name], (2, max(feed[name].shape[1], 2)))) for name in graph.inputs]
-    weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
-    try:
-        with torch.no_grad(), _silenced():
-            program = torch.onnx.export(
-                graph,
-                tuple(rows),
-                dynamo=True,
-                input_names=graph.inputs,
-                output_names=graph.outputs,
-                dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in rows),
-            )
-            assert program is not None  # it is with `dynamo=True`
-            program.model.metadata_props["decision_threshold"] = str(graph.model.config.decision_threshold)
-            program.model.metadata_props["selectors"] = ",".join(graph.selectors)
-            program.save(path, external_data=weights > _SINGLE_FILE)
-    except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"torch.onnx cannot export {type(graph.model.encoder).__name__} with these settings ({reason}); "
-            "`hardkuma export native` may do."
-        ) from error
-
-
-@contextlib.contextmanager
-def _silenced() -> Any:
-    """The exporter prints its steps and warns about packages that nobody asked for."""
-    noisy = logging.getLogger("torch.onnx")
-    level = noisy.level
-    noisy.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        noisy.setLevel(level)
-
-
-def _write_int8(source: Path, target: Path) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # it recommends a pre-processing step that makes no difference here
-    try:
-        quantize_dynamic(source, target, weight_type=QuantType.QInt8, per_channel=True)
-    finally:
-        root.setLevel(level)
 
 
 def _megabytes(folder: Path, name: str) -> float:
     return round(sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6, 1)
 
 
-def _session(path: Path, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
 @torch.no_grad()
 def _largest_difference(
-    graph: GateGraph, path: Path, batches: Sequence[dict[str, np.ndarray]], threads: int
+    graph: EmbeddingGraph, path: Path, batches: Sequence[dict[str, np.ndarray]], threads: int
 ) -> tuple[float, int]:
     """Over batches of several shapes: single rows, padded rows, and rows with more padding than they need."""
-    session, largest = _session(path, threads), 0.0
+    session, largest = open_session(path, threads), 0.0
     chosen = [batches[0], batches[len(batches) // 2], batches[-1]]
     shapes = [*chosen, {name: values[:1] for name, values in chosen[-1].items()}, _padded(chosen[1], 5)]
     for feed in shapes:
@@ -237,7 +155,7 @@ def _compare_files(
     model: HardKumaModel, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
 ) -> dict[str, float]:
     """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
-    sessions = [_session(first, threads), _session(second, threads)]
+    sessions = [open_session(first, threads), open_session(second, threads)]
     probabilities: list[list[np.ndarray]] = [[], []]
     cosines: list[np.ndarray] = []
     for feed in batches:

@@ -40,7 +40,9 @@ SHARED = ("bare_forks", "cluster", "hub_forks", "outcomes", "ranks", "served", "
 # Tests with a process or a browser of their own are slow, all of them.
 PROCESSES = {"forks", "bare_forks", "hub_forks", "fork_with", "served"}
 # So are these, by measurement: exporting, training runs, stock tools, and 200 sentences through two libraries.
-SLOW = re.compile(r"test_onnx\.py|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences")
+SLOW = re.compile(
+    r"test_onnx\.py|test_backends\.py|by_onnxruntime|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences"
+)
 # shap compiles for seconds when it is first called.
 SHAP = re.compile(r"[\[._]shap(ley)?[\]_]")
 

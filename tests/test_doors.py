@@ -294,6 +294,34 @@ def test_the_command(
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], chosen)
 
 
+def test_the_command_and_the_pipeline_by_onnxruntime(
+    case: Case,
+    expected: Answers,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In fp32, which is the same to rounding; tests/test_backends.py has int8 and the other selector."""
+    if case.named or case.model.config.encoder_config.num_hidden_layers > 2:
+        pytest.skip("tracing takes seconds, and `two` has all that a graph may have")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    folder = tmp_path_factory.mktemp("onnx")
+    monkeypatch.setenv("HF_HOME", str(folder / "cache"))
+    monkeypatch.setattr("hardkuma.onnx_hardkuma.has_int8_instructions", lambda: False)
+    monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: case.model)
+    file = folder / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    words = ["--backend", "onnx", "--batch-size", str(BATCH), *(f"--{name}={value}" for name, value in case.named.items())]
+    threads = torch.get_num_threads()
+    assert main(["gates", "--file", str(file), "--format", "jsonl", *words]) == 0
+    torch.set_num_threads(threads)
+    check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], expected)
+    pipe = TokenGatesPipeline(case.model, batch_size=BATCH, backend="onnx", **case.named)
+    assert pipe.gate_model.prepare(case.selector) == "fp32"
+    check([shown(record) for record in pipe(TEXTS)], expected)
+
+
 def test_spacy(case: Case, expected: Answers) -> None:
     spacy = pytest.importorskip("spacy")
     from hardkuma.spacy_component import HardKumaComponent
@@ -355,7 +383,8 @@ def joined(texts: list[str], case: Case, run: Callable[[dict[str, torch.Tensor]]
     model = case.model
     windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
     values = torch.zeros(len(windows.starts))
-    for rows, tokens, inside in windows.batches(BATCH):
+    for tokens, inside in windows.batches(BATCH):
+        rows = windows.numbers[tokens[:, 0]]
         offsets = torch.stack([windows.starts[tokens], windows.ends[tokens]], -1) * inside[..., None]
         owners = [texts[i] for i in windows.owners[rows].tolist()]
         ids = torch.where(inside, windows.inputs["input_ids"][tokens], 0)

@@ -25,6 +25,7 @@ CASES = {
     "gates": ("encoder", ["gates", TEXT]),
     "gates-parquet": ("encoder parquet", ["gates", TEXT, "--output", "out.parquet"]),
     "gates-html": ("encoder", ["gates", TEXT, "--output", "out.html"]),
+    "gates-onnx": ("encoder onnx", ["gates", TEXT, "--model", "model", "--backend", "onnx", "--output", "out.jsonl"]),
     "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
     "search": ("encoder", ["search", "index", "--build", "some.txt", "--quiet"]),
     "terms": ("encoder", ["terms", "some.txt", "--quiet"]),
@@ -165,3 +166,8 @@ def test_works_with_the_named_extras_alone(
 def test_a_missing_extra_is_named(fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
     done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--output", "x.parquet", cwd=tmp_path)
     assert done.returncode == 1 and "pip install 'hardkuma[parquet]'" in done.stderr and "Traceback" not in done.stderr
+    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--backend", "onnx", cwd=tmp_path)
+    assert done.returncode == 1 and "pip install 'hardkuma[onnx]'" in done.stderr and "Traceback" not in done.stderr
+    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--backend", "auto", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == "[Paris]\n"
+    assert "backend torch, since onnx cannot be had" in done.stderr and "pip install 'hardkuma[onnx]'" in done.stderr

@@ -109,7 +109,8 @@ def test_batches_hold_every_window_once_and_pad_with_nothing(make_model: Callabl
     model = make_model()
     windows = Windows.cut(model.tokenizer, [*SENTENCES, ""], 40)
     seen: list[int] = []
-    for rows, tokens, inside in windows.batches(3):
+    for tokens, inside in windows.batches(3):
+        rows = windows.numbers[tokens[:, 0]]
         assert len(rows) <= 3 and tokens.shape == inside.shape == (len(rows), int(windows.lengths[rows].max()))
         assert (windows.numbers[tokens] == rows[:, None])[inside].all()
         seen += tokens[inside].tolist()

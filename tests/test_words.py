@@ -201,7 +201,7 @@ def test_left_padding_and_chunks_change_nothing(make_model: Callable, monkeypatc
     model = make_model()
     plain = score_texts(model, SENTENCES)
     model.tokenizer.padding_side = "left"
-    monkeypatch.setattr("hardkuma.words_hardkuma.BATCHES_PER_CHUNK", 1)
+    monkeypatch.setattr("hardkuma.scoring_hardkuma.BATCHES_PER_CHUNK", 1)
     for other, item in zip(score_texts(model, SENTENCES, batch_size=2), plain, strict=True):
         assert other.text == item.text and other.probabilities == pytest.approx(item.probabilities, abs=1e-5)
 
