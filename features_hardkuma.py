@@ -166,7 +166,7 @@ def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedToke
     return Encoding(tensors["states"], features)
 
 
-def _run(encoder: PreTrainedModel, batch: TokenBatch, tap: AttentionTap | None = None, **outputs: Any) -> Any:
+def _run(encoder: PreTrainedModel, batch: TokenBatch, tap: AttentionTap | None = None, **outputs: bool) -> Any:
     ids, mask = batch.input_ids, attendable(batch.mask)
     return run_encoder(encoder, ids, mask, batch.token_type_ids, tap, batch.inputs_embeds, **outputs)
 
@@ -188,12 +188,10 @@ def _run_layers(
     # Only what is wanted is named: families differ in what they take. Lower layers are asked for their last states alone:
     # transformers records others by hooks on the layers, which they share with the whole encoder.
     recorded = bool(inner) and lower is None
-    # A list keeps these layers alone, where the family knows how; others take it for "yes".
-    some = [layer_number(layer, depth) for layer in inner] if recorded else []
-    wanted: dict[str, Any] = {"output_hidden_states": hidden_states or some, "output_attentions": attentions}
+    wanted = {"output_hidden_states": hidden_states or recorded, "output_attentions": attentions}
     part = encoder if lower is None else lower
     with _differentiable(part, hidden_states or attentions):
-        output = _run(part, batch, tap, **{name: value for name, value in wanted.items() if value})
+        output = _run(part, batch, tap, **{name: True for name, value in wanted.items() if value})
     states = output.last_hidden_state
     result = Encoding(states, {"state": states})
     for layer in inner:
