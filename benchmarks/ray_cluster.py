@@ -101,6 +101,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # Cluster writes its address into the folder that Ray has by default, which is there only where Ray has run before.
+        os.environ["RAY_TMPDIR"] = folder
+        Path(folder, "ray").mkdir()
         own = {"temp_dir": folder, "include_dashboard": False, "dashboard_agent_listen_port": 0, "no_monitor": True}
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **own})
         for _ in range(NODES - 1):
