@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .words_hardkuma import GateModel, encodable
+from .scoring_hardkuma import GateModel, encodable
 
 # Sentences of our own about things that have nothing to do with each other, short and long, as people write them.
 UNRELATED = (

@@ -102,7 +102,8 @@ def measure_speed(gates: GateModel, selector: str | None = None, seconds: float 
     >>> measure_speed(load_released()[0], "entities", seconds=0.01) > 0
     True
     """
-    ids = torch.randint(gates.config.vocab_size, (BATCH_TOKENS // TRIAL_LENGTH, TRIAL_LENGTH))
+    seeded = torch.Generator().manual_seed(0)  # of its own: the caller's random numbers stay what they were
+    ids = torch.randint(gates.config.vocab_size, (BATCH_TOKENS // TRIAL_LENGTH, TRIAL_LENGTH), generator=seeded)
     batch: dict[str, Tensor] = {"input_ids": ids.to(gates.device), "attention_mask": torch.ones_like(ids).to(gates.device)}
     next(gates.gate_batches([batch], selector))  # the first one is slow
     start = time.perf_counter()

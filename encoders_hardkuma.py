@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -110,17 +109,10 @@ class FullPrecisionLinear(nn.Linear):
             # torch has drawn them. On the meta device, where checkpoints are loaded, it has not: see `_init_weights`.
             parameter._is_hf_initialized = not parameter.is_meta  # type: ignore[attr-defined] # transformers' own flag
 
-    def forward(self, input: Tensor | Sequence[Tensor]) -> Tensor:
-        """(..., in_features) -> (..., out_features), fp32. An input in parts, (..., size) each, is not joined in memory: by
-        parts the product is the same but for rounding."""
-        weight, bias = self.weight.float(), None if self.bias is None else self.bias.float()
-        if isinstance(input, Tensor):
-            return nn.functional.linear(input.float(), weight, bias)
-        *others, last = zip(input, weight.split([part.shape[-1] for part in input], dim=1), strict=True)
-        result = nn.functional.linear(last[0].float(), last[1], bias).flatten(0, -2)
-        for part, columns in others:
-            result = torch.addmm(result, part.float().flatten(0, -2), columns.T)
-        return result.view(*last[0].shape[:-1], self.out_features)
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in_features) -> (..., out_features), fp32."""
+        bias = None if self.bias is None else self.bias.float()
+        return nn.functional.linear(input.float(), self.weight.float(), bias)
 
 
 class Projection(nn.Module):

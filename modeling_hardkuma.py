@@ -261,7 +261,7 @@ class HardKumaModel(HardKumaCore):
             continues,
             self.gate_head.known_kinds,
         )
-        x = torch.cat(self.gate_head.parts(selector, self._encode(batch, encoded, [selector]).features), dim=-1)
+        x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
         return batch.restore(mean_over_words(batch.same_word) @ x if self.gate_head.by_word(selector) else x)
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:

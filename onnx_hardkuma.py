@@ -148,24 +148,10 @@ class OnnxGates:
         """
         return self._session(selector).get_modelmeta().custom_metadata_map["precision"]
 
-    def gate_probabilities(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
-        selector: str | None = None,
-    ) -> Tensor:
-        """(batch, [K,] length) as of the model; `token_type_ids` and `special_tokens_mask` must be what they are by
-        default."""
-        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "surface_ids": surface_ids}
-        given = {name: tensor for name, tensor in (batch | {"continues": continues}).items() if tensor is not None}
-        return next(self.gate_batches([given], selector))
-
     def gate_batches(self, batches: Iterable[dict[str, Tensor]], selector: str | None = None) -> Iterator[Tensor]:
-        """The probabilities of each batch, in order. As many run at once as there are threads, and some are taken ahead."""
+        """The probabilities of each batch, in order. As many run at once as there are threads, and some are taken ahead. Of
+        what `HardKumaModel.gate_probabilities` takes, `token_type_ids` and `special_tokens_mask` must be what they are by
+        default; they are not looked at."""
         session = self._session(selector)
         running: deque[Future[Tensor]] = deque()
         try:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from .anchors_hardkuma import AnchorModel, chance_similarity, embed_anchors
 from .gates_hardkuma import count_at_rate
+from .scoring_hardkuma import encodable
 from .surface_hardkuma import Span, WordIndex, is_function_word
-from .words_hardkuma import ScoredText, check_selection, encodable, score_texts
+from .words_hardkuma import ScoredText, check_selection, score_texts
 
 RANDOM_DRAWS = 3
 # Words of each side whose fall is measured by removal, and where more are proposed, which is in long texts: the others have

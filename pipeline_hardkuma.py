@@ -290,7 +290,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         carried = {name: model_inputs.pop(name) for name in _CARRIED}
         config = self.model.config
         name = config.names[config.find_selector(selector, default=ENTITIES)]
-        probs = self.gate_model.gate_probabilities(**model_inputs, selector=name)
+        probs = next(self.gate_model.gate_batches([model_inputs], name))
         return {"probabilities": probs.float(), **carried, **model_inputs}
 
     def postprocess(  # type: ignore[override] # options have names here

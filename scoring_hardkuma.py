@@ -54,21 +54,9 @@ class GateModel(Protocol):
         """How many tokens a batch has at most, padding counted; None where it does not matter."""
         ...
 
-    def gate_probabilities(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
-        selector: str | None = None,
-    ) -> Tensor:
-        """(batch, [K,] length) selection probabilities."""
-        ...
-
     def gate_batches(self, batches: Iterable[dict[str, Tensor]], selector: str | None = None) -> Iterator[Tensor]:
-        """`gate_probabilities` of each batch, in order; batches may be taken before earlier ones are given back."""
+        """The selection probabilities of each batch, (batch, [K,] length), in order; batches may be taken before earlier
+        ones are given back."""
         ...
 
 

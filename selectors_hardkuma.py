@@ -42,7 +42,8 @@ class Selector(nn.Module):
     hidden layer's input is averaged over each word's tokens.
 
     >>> selector = Selector([4], num_scalars=2, hidden_size=8)
-    >>> alpha, beta = selector(selector.parts([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)]))
+    >>> x = selector.join([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
+    >>> alpha, beta = selector(x)
     >>> alpha.shape, bool((alpha > 1).all() and (beta < 10).all())
     (torch.Size([2, 5]), True)
     """
@@ -72,8 +73,8 @@ class Selector(nn.Module):
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
-    def parts(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> list[Tensor]:
-        """What the selector reads of each token, fp32, from lists of (batch, length, size): the same sizes, normalised."""
+    def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
+        """What the selector reads of each token, (batch, length, all sizes), fp32, from lists of (batch, length, size)."""
         # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a
         # step. That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
         parts = []
@@ -84,13 +85,13 @@ class Selector(nn.Module):
         if measures is not None:
             # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
             parts.append(torch.asinh((measures.float() - self.center.float()) / self.spread.float()))
-        return parts
+        return torch.cat(parts, dim=-1)
 
-    def forward(self, x: Tensor | list[Tensor], mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Shapes of the gates.
 
         Args:
-            x: (..., length, all sizes), or as `parts` gives it.
+            x: (..., length, all sizes) as `join` gives it.
             mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
                 token has a gate of its own.
 
@@ -104,7 +105,7 @@ class Selector(nn.Module):
         hidden = F.dropout(F.gelu(hidden), self.dropout, self.training)
         outputs = self.shapes(hidden)
         if self.num_measures:
-            outputs = outputs + self.direct((x if isinstance(x, Tensor) else x[-1])[..., -self.num_measures :])
+            outputs = outputs + self.direct(x[..., -self.num_measures :])
         alpha, beta = self.bound(outputs).unbind(-1)
         return alpha, beta
 
@@ -194,13 +195,13 @@ class GateHead(nn.Module):
         others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
         return list(dict.fromkeys([*selectors, *others]))
 
-    def parts(self, selector: int, features: dict[str, Tensor]) -> list[Tensor]:
-        """What one selector reads of each token: (batch, length, size) each."""
+    def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
+        """What one selector reads of each token: (batch, length, all sizes)."""
         vectors = [features[name] for name in self.vector_names[selector]]
         scalars = [features[name] for name in self.scalar_names[selector]]
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
-        return reader.parts(vectors, scalars, features["removal"] if reader.num_measures else None)
+        return reader.join(vectors, scalars, features["removal"] if reader.num_measures else None)
 
     def log_odds(self, selector: int, x: Tensor) -> Tensor:
         """What is trained: log-odds of selection (..., length), before any shift, from what a selector reads, x (...,
@@ -226,7 +227,7 @@ class GateHead(nn.Module):
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
         needed = self.needed(chosen)
         mean_of_word = mean_over_words(batch.same_word) if any(self.by_word(k) for k in needed) else None
-        shapes = [self._shapes(k, features, mean_of_word) for k in needed]
+        shapes = [self.selectors[k](self.join(k, features), mean_of_word if self.by_word(k) else None) for k in needed]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config, threshold, surface_ids = self.config, self.config.gate_threshold, batch.surface_ids
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
@@ -247,13 +248,6 @@ class GateHead(nn.Module):
             weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
             shift = shift + (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
         return gate.shift_logit(shift, threshold, before)
-
-    def _shapes(self, selector: int, features: dict[str, Tensor], mean_of_word: Tensor | None) -> tuple[Tensor, Tensor]:
-        parts = self.parts(selector, features)
-        if self.by_word(selector) and isinstance(self.selectors[selector].hidden, FullPrecisionLinear):
-            return self.selectors[selector](parts, mean_of_word)
-        # Gates of tokens are what 0.1.0 gave, to the bit; and what somebody put in the layer's place knows no parts.
-        return self.selectors[selector](torch.cat(parts, dim=-1), mean_of_word if self.by_word(selector) else None)
 
     def _divide_meaning(self, log_odds: Tensor, selectors: Sequence[int]) -> Tensor:
         """(batch, K, length) shifts of the log-odds that make of each kind's gate a share of the gate of meaning, so that

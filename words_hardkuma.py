@@ -18,7 +18,6 @@ from .configuration_hardkuma import HardKumaConfig
 from .gates_hardkuma import count_at_rate
 from .records_hardkuma import ALL, Record, join_records
 from .scoring_hardkuma import GateModel, Part, TextChunk, run_parts
-from .scoring_hardkuma import encodable as encodable  # so that it is found here too
 from .surface_hardkuma import Span, check_words, is_function_word
 from .windows_hardkuma import AGGREGATES
 

@@ -1,7 +1,7 @@
 """`hardkuma gates` beside SentenceTransformer.encode: same sentences, same encoder, same threads, one run.
 
     python benchmarks/throughput.py                              100,000 sentences
-    python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1; half an hour on two cores
+    python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1
     python benchmarks/throughput.py --sentences 2000             a quick look
     python benchmarks/throughput.py --selectors meaning entities --ways encode onnx
     python benchmarks/throughput.py --file my.txt --threads 4

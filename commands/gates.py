@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
     from ..corpora.columns import RowText
     from ..corpora.rows import read_kept_rows
-    from ..words_hardkuma import encodable
+    from ..scoring_hardkuma import encodable
 
     rows: Iterator[RowText]
     if arguments.texts and arguments.texts != [STANDARD_INPUT]:

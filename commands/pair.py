@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain and print; 0 when done."""
     from ..common.models import load_model
     from ..pairs_hardkuma import explain_pair
-    from ..words_hardkuma import encodable
+    from ..scoring_hardkuma import encodable
 
     model = load_model(arguments.model)
     texts = encodable(arguments.a), encodable(arguments.b)

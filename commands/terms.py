@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..common.models import load_model
     from ..corpora.rows import read_rows
+    from ..scoring_hardkuma import encodable
     from ..search import find_terms
-    from ..words_hardkuma import encodable
 
     rows = [read_rows(name, arguments.input_format, arguments.field) for name in arguments.files]
     model = load_model(arguments.model)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..scoring_hardkuma import encodable
 from ..surface_hardkuma import find_words
-from ..words_hardkuma import encodable
 
 # A text of the first limit takes about twelve windows; a document of the second is read sentence by sentence, some two
 # thousand of them; of two texts some forty variants are encoded, and leave-one-out encodes one for every word.

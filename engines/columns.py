@@ -12,7 +12,8 @@ from ..common.arrow import arrow_record, record_fields
 from ..common.packages import require
 from ..modeling_hardkuma import HardKumaModel
 from ..records_hardkuma import ALL
-from ..words_hardkuma import check_selection, encodable, gate_records
+from ..scoring_hardkuma import encodable
+from ..words_hardkuma import check_selection, gate_records
 
 if TYPE_CHECKING:
     import pyarrow

@@ -10,7 +10,7 @@ from ..common.formats import STANDARD_INPUT
 from ..corpora.clean import count_words
 from ..corpora.rows import read_rows
 from ..corpora.sentences import split_sentences
-from ..words_hardkuma import encodable
+from ..scoring_hardkuma import encodable
 from .index import Passage
 
 # Encoders see the beginning of a text alone; this much they see whole.

@@ -36,9 +36,9 @@ from hardkuma.demo.scores import Demo
 from hardkuma.encoders_hardkuma import special_token_ids
 from hardkuma.inputs_hardkuma import token_kinds
 from hardkuma.records_hardkuma import Record
+from hardkuma.scoring_hardkuma import encodable
 from hardkuma.surface_hardkuma import WordIndex, find_words
 from hardkuma.windows_hardkuma import Windows, WordTokens
-from hardkuma.words_hardkuma import encodable
 from tests.conftest import SENTENCES, SMALL
 
 LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "
@@ -294,6 +294,7 @@ def test_the_command(
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], chosen)
 
 
+@pytest.mark.parametrize("case", ["two"], indirect=True)  # tracing takes seconds, and it has all that a graph may have
 def test_the_command_and_the_pipeline_by_onnxruntime(
     case: Case,
     expected: Answers,
@@ -302,8 +303,6 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In fp32, which is the same to rounding; tests/test_backends.py has int8 and the other selector."""
-    if case.named or case.model.config.encoder_config.num_hidden_layers > 2:
-        pytest.skip("tracing takes seconds, and `two` has all that a graph may have")
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("onnx")
@@ -312,12 +311,12 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: case.model)
     file = folder / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    words = ["--backend", "onnx", "--batch-size", str(BATCH), *(f"--{name}={value}" for name, value in case.named.items())]
+    words = ["--backend", "onnx", "--batch-size", str(BATCH)]
     threads = torch.get_num_threads()
     assert main(["gates", "--file", str(file), "--format", "jsonl", *words]) == 0
     torch.set_num_threads(threads)
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], expected)
-    pipe = TokenGatesPipeline(case.model, batch_size=BATCH, backend="onnx", **case.named)
+    pipe = TokenGatesPipeline(case.model, batch_size=BATCH, backend="onnx")
     assert pipe.gate_model.prepare(case.selector) == "fp32"
     check([shown(record) for record in pipe(TEXTS)], expected)
 

@@ -169,7 +169,7 @@ def test_lower_layers_leave_the_whole_encoder_as_it_is() -> None:
     assert len(states) == 7
     assert torch.equal(early, both[:, 1]) and torch.equal(meaning, both[:, 0])
     head = model.gate_head
-    alpha, _ = head.selectors[1](head.parts(1, {"state 4": states[4]}))
+    alpha, _ = head.selectors[1](head.join(1, {"state 4": states[4]}))
     assert torch.allclose(alpha, model(**inputs, selector="entities").alpha, atol=1e-6)
 
 

@@ -16,7 +16,7 @@ def test_selector_equation() -> None:
     with torch.no_grad():
         selector.shapes.weight.mul_(100)
     x, extra = torch.randn(2, 3, 6), torch.randn(2, 3, 1)
-    alpha, beta = selector(torch.cat(selector.parts([x], [extra]), dim=-1))
+    alpha, beta = selector(selector.join([x], [extra]))
     y = torch.cat([torch.nn.functional.layer_norm(x, (6,)), extra], dim=-1)
     y = torch.nn.functional.gelu(y @ selector.hidden.weight.T + selector.hidden.bias)
     y = torch.nn.functional.softplus(y @ selector.shapes.weight.T + selector.shapes.bias) + 1
@@ -38,7 +38,7 @@ def test_smooth_bound_keeps_a_gradient(low: float, high: float) -> None:
 
 def test_selector_is_fp32_in_any_dtype() -> None:
     selector = Selector([4]).to(torch.bfloat16)
-    alpha, _ = selector(selector.parts([torch.randn(1, 2, 4, dtype=torch.bfloat16)], []))
+    alpha, _ = selector(selector.join([torch.randn(1, 2, 4, dtype=torch.bfloat16)], []))
     assert alpha.dtype == torch.float32
 
 
@@ -55,7 +55,7 @@ def test_selector_of_words_and_measures_against_the_equation() -> None:
     for word in words:
         for i in word:
             same[i, word] = 1 / len(word)
-    alpha, beta = selector(selector.parts([states], [], measures), same[None])
+    alpha, beta = selector(selector.join([states], [], measures), same[None])
     z = torch.asinh((measures - torch.tensor([1.0, -2.0])) / torch.tensor([0.5, 3.0]))
     x = torch.cat([torch.nn.functional.layer_norm(states, (6,)), z], dim=-1)[0]
     for word in words:
