@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
-from .features_hardkuma import Encoding, depth_needed, lower_layers, read_features
+from .features_hardkuma import Encoding, InnerStates, depth_needed, lower_layers, read_features
 from .gates_hardkuma import Kumaraswamy, sample_gate, select_best_word, select_rate, select_words
 from .inputs_hardkuma import TokenBatch, is_sign, tracing
 from .outputs_hardkuma import EncodedTokens
@@ -36,6 +36,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
         self._tokenizer: PreTrainedTokenizerBase | None = None
         # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
         self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
+        self._inner: InnerStates | None = None
         self._freeze()
         self.post_init()
 
@@ -78,7 +79,9 @@ class HardKumaCore(HardKumaPreTrainedModel):
             selectors = self.gate_head.needed(selectors)
         if not whole:
             lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
-        return read_features(self.encoder, self.config, batch, encoded, lower, selectors, **outputs)
+        if self._inner is None or self._inner.encoder is not self.encoder:
+            self._inner = InnerStates(self.encoder)
+        return read_features(self.encoder, self.config, batch, self._inner, encoded, lower, selectors, **outputs)
 
     def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
         """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""

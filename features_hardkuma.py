@@ -12,7 +12,8 @@ encoder pass that speak of removal are, for a word w with tokens i in w:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -49,10 +50,77 @@ class Encoding:
     pooled: Tensor | None = None
 
 
+class InnerStates:
+    """The states between an encoder's layers: `hidden_states[i]` is what layer i is given. transformers keeps those of all
+    layers or of none; hooks, for the time of one call, keep those that are read, and the memory of the others is free again
+    while the caches still hold it.
+
+    Each layer is tried out when it is first asked for: transformers then keeps its states too. Where the two differ, or
+    there is no single list of layers, it always will.
+    """
+
+    def __init__(self, encoder: PreTrainedModel):
+        self.encoder, self.path = encoder, layer_list(encoder)
+        self.alike: dict[int, bool] = {}
+
+    def run(self, numbers: Sequence[int], call: Callable[[bool], Any]) -> tuple[Any, Mapping[int, Tensor]]:
+        """The encoder's output, and the states of these layers by number.
+
+        Args:
+            call: runs the encoder; True makes transformers keep all hidden states.
+        """
+        layers = self._layers(numbers)
+        untried = [number for number in layers if number not in self.alike]
+        with keep_inputs(layers) as kept:
+            output = call(not layers or bool(untried))
+        for number in untried:
+            self.alike[number] = number in kept and torch.equal(kept[number], output.hidden_states[number])
+        if layers and not untried:
+            return output, kept
+        return output, dict(enumerate(output.hidden_states))
+
+    def _layers(self, numbers: Sequence[int]) -> dict[int, nn.Module]:
+        """The layers to put hooks on, by number; none where transformers must keep the states."""
+        # A compiled graph is bound to the hooks of its time; checkpointing runs layers out of the gradients' sight.
+        if self.path is None or tracing() or torch.is_grad_enabled():
+            return {}
+        way: list[Any] = [self.encoder]
+        for step in self.path.split("."):
+            way.append(getattr(way[-1], step, None))
+        if not all(number < len(way[-1] or ()) and self.alike.get(number, True) for number in numbers):
+            return {}
+        layers = {number: way[-1][number] for number in numbers}
+        compiled = (module._compiled_call_impl or hasattr(module, "_orig_mod") for module in (*way, *layers.values()))
+        return {} if any(compiled) else layers
+
+
+@contextmanager
+def keep_inputs(layers: Mapping[int, nn.Module]) -> Iterator[dict[int, Tensor]]:
+    """What these layers are given meanwhile, in this thread, by number."""
+    kept: dict[int, Tensor] = {}
+    thread = threading.get_ident()
+
+    def keep(number: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            # Other threads may run the same layers meanwhile, each with hooks of its own.
+            if inputs and threading.get_ident() == thread:
+                kept[number] = inputs[0]
+
+        return hook
+
+    hooks = [layer.register_forward_pre_hook(keep(number)) for number, layer in layers.items()]
+    try:
+        yield kept
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
 def read_features(
     encoder: PreTrainedModel,
     config: HardKumaConfig,
     batch: TokenBatch,
+    inner: InnerStates,
     encoded: EncodedTokens | None = None,
     lower: PreTrainedModel | None = None,
     selectors: Sequence[int] | None = None,
@@ -62,6 +130,7 @@ def read_features(
     """Run the encoder, or take what it gave earlier, and put together what selectors read.
 
     Args:
+        inner: the way to the states of the encoder's inner layers.
         encoded: what the encoder gave for this batch earlier, instead of running it.
         lower: the encoder's lower layers, to be run in its place: as far as `selectors` read. The last states are then
             those of the last of these layers.
@@ -74,7 +143,7 @@ def read_features(
             raise ValueError("encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask.")
         result = _from_stored(config, batch, encoded)
     else:
-        result = _run_layers(encoder, config, batch, lower, chosen, output_hidden_states, output_attentions)
+        result = _run_layers(encoder, config, batch, inner, lower, chosen, output_hidden_states, output_attentions)
     features = result.features
     if config.reads("input", chosen) or config.view == "input":
         given = batch.inputs_embeds
@@ -175,6 +244,7 @@ def _run_layers(
     encoder: PreTrainedModel,
     config: HardKumaConfig,
     batch: TokenBatch,
+    inner: InnerStates,
     lower: PreTrainedModel | None,
     selectors: Sequence[int],
     hidden_states: bool,
@@ -184,18 +254,30 @@ def _run_layers(
     if config.reads("attention", selectors):
         chosen = layer_indices(config.attention_layers, depth) if depth else frozenset()
         tap = AttentionTap(content=batch.content, layers=chosen)
-    inner = [layer for layer in config.inner_layers if any(layer in config.layers_of(k) for k in selectors)]
-    # Only what is wanted is named: families differ in what they take. Lower layers are asked for their last states alone:
-    # transformers records others by hooks on the layers, which they share with the whole encoder.
-    recorded = bool(inner) and lower is None
-    wanted = {"output_hidden_states": hidden_states or recorded, "output_attentions": attentions}
     part = encoder if lower is None else lower
-    with _differentiable(part, hidden_states or attentions):
-        output = _run(part, batch, tap, **{name: True for name, value in wanted.items() if value})
+
+    def call(recorded: bool) -> Any:
+        # Only what is wanted is named: families differ in what they take.
+        wanted = {"output_hidden_states": recorded, "output_attentions": attentions}
+        with _differentiable(part, hidden_states or attentions):
+            return _run(part, batch, tap, **{name: True for name, value in wanted.items() if value})
+
+    numbers = {
+        layer: layer_number(layer, depth)
+        for layer in config.inner_layers
+        if any(layer in config.layers_of(k) for k in selectors)
+    }
+    # Lower layers are asked for their last states alone: transformers records others by hooks on the layers, which they
+    # share with the whole encoder.
+    if hidden_states or not numbers or lower is not None:
+        output = call(hidden_states)
+        between = output.hidden_states if hidden_states else {}
+    else:
+        output, between = inner.run(list(numbers.values()), call)
     states = output.last_hidden_state
     result = Encoding(states, {"state": states})
-    for layer in inner:
-        result.features[state_name(layer)] = output.hidden_states[layer_number(layer, depth)] if recorded else states
+    for layer, number in numbers.items():
+        result.features[state_name(layer)] = between[number] if lower is None else states
     if tap is not None:
         result.features["attention"] = attention_features(tap, batch.mask)
     if hidden_states:
@@ -251,18 +333,23 @@ def lower_layers(encoder: PreTrainedModel, depth: int) -> PreTrainedModel | None
     >>> torch.equal(lower_layers(whole, 2)(ids).last_hidden_state, whole(ids, output_hidden_states=True).hidden_states[2])
     True
     """
-    number = encoder.config.num_hidden_layers
-    lists = [
-        name for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList) and len(module) == number
-    ]
-    if len(lists) != 1 or not 0 < depth < number:
+    layers = layer_list(encoder)
+    if layers is None or not 0 < depth < encoder.config.num_hidden_layers:
         return None
-    part = _cut(encoder, lists[0], depth)
+    part = _cut(encoder, layers, depth)
     ids = torch.arange(4, device=encoder.device)[None] % encoder.config.vocab_size
     mask = torch.ones_like(ids)
     with torch.no_grad():
         expected = run_encoder(encoder, ids, mask, output_hidden_states=True).hidden_states[depth]
         return part if torch.equal(run_encoder(part, ids, mask).last_hidden_state, expected) else None
+
+
+def layer_list(encoder: PreTrainedModel) -> str | None:
+    """Where in the encoder the list of its layers is; None where there is no single one."""
+    number = encoder.config.num_hidden_layers
+    modules = encoder.named_modules()
+    lists = [name for name, module in modules if isinstance(module, nn.ModuleList) and len(module) == number]
+    return lists[0] if len(lists) == 1 else None
 
 
 def _cut(encoder: PreTrainedModel, layers: str, depth: int) -> PreTrainedModel:
