@@ -4,7 +4,9 @@ inner layer do not pay for the layers above it."""
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -171,6 +173,99 @@ def test_lower_layers_leave_the_whole_encoder_as_it_is() -> None:
     head = model.gate_head
     alpha, _ = head.selectors[1](head.join(1, {"state 4": states[4]}))
     assert torch.allclose(alpha, model(**inputs, selector="entities").alpha, atol=1e-6)
+
+
+# ---- states of inner layers ---------------------------------------------------------------------------------------------
+
+
+def asked_for_states(model: HardKumaModel, inputs: dict) -> tuple[bool, torch.Tensor]:
+    """Whether one call has transformers keep the states of all layers, and its gates."""
+    asked: list[bool] = []
+    watch = model.encoder.register_forward_pre_hook(
+        lambda module, args, options: asked.append(bool(options.get("output_hidden_states"))), with_kwargs=True
+    )
+    probs = model(**inputs, return_embeddings=False).gate_probs
+    watch.remove()
+    return asked[0], probs
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "hardkuma_static"])
+def test_only_states_that_are_read_are_kept(family: str, make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(family, selector_layer=[0, 1, -1])
+    inputs = tokenize(model, SENTENCES)
+    asked, expected = asked_for_states(model, inputs)
+    assert asked, "with gradients, transformers keeps them"
+    with torch.inference_mode():
+        first, again = (asked_for_states(model, inputs) for _ in range(2))
+        model.encoder = make_model(family, seed=1).encoder
+        assert asked_for_states(model, inputs)[0], "another encoder is tried out"
+    assert first[0] and torch.equal(first[1], expected)
+    # The two parts of each of T5's two layers are lists of two as well: which is the list of layers?
+    assert again[0] == (family == "t5") and torch.equal(again[1], expected)
+
+
+@torch.no_grad()
+def test_where_hooks_see_something_else_transformers_keeps_the_states(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(layers=3, selector_layer=1)
+    inputs = tokenize(model, SENTENCES)
+    layer = model.encoder.encoder.layer[1]
+    layer.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
+    expected = model(**inputs, output_hidden_states=True).gate_probs
+    for _ in range(2):
+        asked, probs = asked_for_states(model, inputs)
+        assert asked and torch.equal(probs, expected)
+    assert len(layer._forward_pre_hooks) == 1
+
+
+@torch.no_grad()
+def test_hooks_last_for_one_call(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(layers=3, selector_layer=1)
+    inputs = tokenize(model, SENTENCES)
+    first, layer, last = model.encoder.encoder.layer
+    inside: list[int] = []
+    first.register_forward_hook(lambda *_: inside.append(len(layer._forward_pre_hooks)))
+    for _ in range(2):
+        model(**inputs)
+    assert inside[-1] == 1 and not layer._forward_pre_hooks
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    last.register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="broken"):
+        model(**inputs)
+    assert not layer._forward_pre_hooks
+
+
+@torch.no_grad()
+def test_threads_keep_their_own_states(make_model: Callable, tokenize: Callable) -> None:
+    """Both are between the same two layers at the same time, with hooks on the second."""
+    model = make_model(layers=3, selector_layer=[1, 2])
+    batches = [tokenize(model, [text]) for text in SENTENCES[:2]]
+    expected = [[model(**batch).gate_probs for batch in batches] for _ in range(2)][-1]
+    meet = threading.Barrier(2, timeout=30)
+
+    def wait(*_: object) -> None:
+        meet.wait()
+
+    for layer in model.encoder.encoder.layer:
+        layer.register_forward_hook(wait)
+    with ThreadPoolExecutor(2) as pool_of_threads:
+        found = list(pool_of_threads.map(torch.no_grad()(lambda batch: asked_for_states(model, batch)[1]), batches))
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@torch.no_grad()
+def test_compiled_layers_get_no_hooks(make_model: Callable, tokenize: Callable) -> None:
+    """Every new hook would be a new graph."""
+    for compiled in ("encoder", "encoder.encoder", "encoder.encoder.layer.1"):
+        model = make_model(layers=3, selector_layer=1)
+        inputs = tokenize(model, SENTENCES)
+        expected = [model(**inputs).gate_probs for _ in range(2)][-1]
+        assert not asked_for_states(model, inputs)[0]
+        model.get_submodule(compiled).compile(backend="eager")
+        assert model._inner._layers([1]) == {}
+        assert torch.allclose(model(**inputs).gate_probs, expected, atol=1e-6)
 
 
 # ---- what a sentence loses without a word -------------------------------------------------------------------------------
