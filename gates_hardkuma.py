@@ -31,16 +31,13 @@ def log1mexp(x: Tensor) -> Tensor:
     tensor([-1.3816e+01, -2.0612e-09])
     """
     x = x.clamp_min(math.sqrt(torch.finfo(x.dtype).tiny))
-    is_small = x < LN2
-    ln2 = torch.full_like(x, LN2)
-    small, large = torch.where(is_small, x, ln2), torch.where(is_small, ln2, x)
-    return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
+    small, large = x.clamp_max(LN2), x.clamp_min(LN2)
+    return torch.where(x < LN2, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
 def _log_softplus(x: Tensor) -> Tensor:
     """log(softplus(x)), which is x itself far below zero."""
-    low = x < -15
-    return torch.where(low, x, torch.log(F.softplus(torch.where(low, torch.zeros_like(x), x))))
+    return torch.where(x < -15, x, torch.log(F.softplus(x.clamp_min(-15))))
 
 
 class Kumaraswamy(Distribution):

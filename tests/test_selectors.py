@@ -67,6 +67,27 @@ def test_selector_of_words_and_measures_against_the_equation() -> None:
             assert torch.allclose(torch.stack([alpha[0, i], beta[0, i]]), expected, atol=1e-5)
 
 
+@torch.no_grad()
+def test_parts_side_by_side_or_one_after_the_other(make_two: Callable, tokenize: Callable) -> None:
+    """Apart, but where somebody has put something on the layer that reads them: he sees them side by side."""
+    model = make_two(selector_inputs={"meaning": ["state", "norm", "removal"], "entities": ["state"]})
+    inputs = tokenize(model, ["marie curie moved to paris", "paris"])
+    expected = model(**inputs)
+    seen: list[torch.Size] = []
+    hidden = model.gate_head.selectors[0].hidden
+    hook = hidden.register_forward_hook(lambda module, args, output: seen.append(args[0].shape))
+    for found in (model(**inputs), model(**inputs, selector="meaning")):
+        for name in ("gate_probs", "alpha", "beta"):
+            whole = expected[name] if found[name].ndim == 3 else expected[name][:, 0]
+            assert torch.allclose(found[name], whole, atol=1e-6), name
+    assert seen == [(*inputs["input_ids"].shape, hidden.in_features)] * 2
+    hook.remove()
+    model(**inputs)
+    assert len(seen) == 2
+    hidden.forward = lambda x: torch.zeros(*x.shape[:-1], hidden.out_features)  # as tools for offloading do it
+    assert not torch.allclose(model(**inputs).alpha[:, 0], expected.alpha[:, 0])
+
+
 def test_kinds_divide_the_gate_of_meaning(make_model: Callable, tokenize: Callable) -> None:
     """p(kind k selects w) = p(meaning selects w) softmax_k(log-odds of the kinds), whichever selectors are asked for."""
     unit = {"meaning": "word", "a": "kind", "b": "kind", "c": "kind"}
