@@ -63,21 +63,24 @@ class InnerStates:
         self.encoder, self.path = encoder, layer_list(encoder)
         self.alike: dict[int, bool] = {}
 
-    def run(self, numbers: Sequence[int], call: Callable[[bool], Any]) -> tuple[Any, Mapping[int, Tensor]]:
+    def run(
+        self, numbers: Sequence[int], call: Callable[[bool], Any]
+    ) -> tuple[Any, Mapping[int, Tensor] | Sequence[Tensor]]:
         """The encoder's output, and the states of these layers by number.
 
         Args:
             call: runs the encoder; True makes transformers keep all hidden states.
         """
         layers = self._layers(numbers)
+        if not layers:
+            output = call(True)
+            return output, output.hidden_states
         untried = [number for number in layers if number not in self.alike]
         with keep_inputs(layers) as kept:
-            output = call(not layers or bool(untried))
+            output = call(bool(untried))
         for number in untried:
             self.alike[number] = number in kept and torch.equal(kept[number], output.hidden_states[number])
-        if layers and not untried:
-            return output, kept
-        return output, dict(enumerate(output.hidden_states))
+        return output, output.hidden_states if untried else kept
 
     def _layers(self, numbers: Sequence[int]) -> dict[int, nn.Module]:
         """The layers to put hooks on, by number; none where transformers must keep the states."""

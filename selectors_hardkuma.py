@@ -240,8 +240,9 @@ class GateHead(nn.Module):
     def _shapes(self, selector: int, features: dict[str, Tensor], mean_of_word: Tensor | None) -> tuple[Tensor, Tensor]:
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
-        # A graph for export has one product: others choose what to do with it.
-        apart = _is_plain(reader.hidden) and not tracing()
+        # A graph for export has one product: others choose what to do with it. Where gates belong to tokens, as in every
+        # checkpoint of 0.1.0, they are what they were then, to the bit.
+        apart = self.by_word(selector) and _is_plain(reader.hidden) and not tracing()
         x = self.parts(selector, features) if apart else self.join(selector, features)
         return reader(x, mean_of_word if self.by_word(selector) else None)
 
