@@ -22,7 +22,7 @@ logger = logging.get_logger(__name__)
 SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
-SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal")
+SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal", "alone")
 SELECTOR_UNITS = ("token", "word", "name", "kind")
 SHAPE_BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
@@ -31,8 +31,8 @@ SIMILARITIES = ("cosine", "dot")
 RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
-# How many numbers "removal" stands for.
-NUM_REMOVAL_MEASURES = 6
+# Inputs that are measures of words, and how many numbers each stands for.
+MEASURES = {"removal": 6, "alone": 3}
 
 # The selectors of a released checkpoint: which words carry the sentence's embedding, and which are names.
 MEANING, ENTITIES = "meaning", "entities"
@@ -108,6 +108,8 @@ class HardKumaConfig(PreTrainedConfig):
     """Linear layers after pooling, each `{"in_features", "out_features", "bias", "activation"}`."""
     special_token_ids: list[int] = field(default_factory=list)
     """Ids that are never selected ([CLS], [SEP], padding, ...)."""
+    frame_token_ids: list[list[int]] = field(default_factory=lambda: [[], []])
+    """Special tokens that a text has before and behind it: what a token is put between that is encoded alone."""
     gate_head_only: bool = False
     """The checkpoint holds the gate head alone and finds its encoder by name."""
     max_seq_length: int | None = None
@@ -125,7 +127,8 @@ class HardKumaConfig(PreTrainedConfig):
     """What a selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
     non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention received and given),
     "shape" (one-hot class of the word's form, needs `surface_ids`), "anchor" (last state times sentence embedding),
-    "removal" (what the sentence's pooled state loses without the word, see features_hardkuma.py)."""
+    "removal" (what the sentence's pooled state loses without the word, see features_hardkuma.py), "alone" (how much of it
+    the word has by itself, see alone_hardkuma.py)."""
     selector_layer: int | float | list[int | float] | dict[str, int | float | list[int | float]] = -1
     """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
     encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
@@ -226,6 +229,7 @@ class HardKumaConfig(PreTrainedConfig):
         self.attention_layers = list(self.attention_layers)
         self.projections = [dict(projection) for projection in self.projections or []]
         self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
+        self.frame_token_ids = [[int(i) for i in part] for part in self.frame_token_ids or [[], []]]
         _check_values(self)
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
@@ -419,6 +423,8 @@ def _check_values(config: HardKumaConfig) -> None:
         check_whole("attention_layers", layer)
     if not config.attention_layers:
         raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
+    if len(config.frame_token_ids) != 2:
+        raise ValueError(f"frame_token_ids must be two lists, [before, behind], got {config.frame_token_ids!r}.")
     if config.max_seq_length is not None:
         check_whole("max_seq_length", config.max_seq_length, minimum=1)
     check_inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .alone_hardkuma import TokensAlone
 from .configuration_hardkuma import HardKumaConfig
 from .encoders_hardkuma import Projection, build_encoder, embedding_table
 from .features_hardkuma import Encoding, InnerStates, depth_needed, lower_layers, read_features
@@ -37,6 +38,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
         # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
         self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
         self._inner: InnerStates | None = None
+        self._alone: TokensAlone | None = None
         self._freeze()
         self.post_init()
 
@@ -81,7 +83,19 @@ class HardKumaCore(HardKumaPreTrainedModel):
             lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
         if self._inner is None or self._inner.encoder is not self.encoder:
             self._inner = InnerStates(self.encoder)
-        return read_features(self.encoder, self.config, batch, self._inner, encoded, lower, selectors, **outputs)
+        alone = self._tokens_alone()
+        return read_features(self.encoder, self.config, batch, self._inner, alone, encoded, lower, selectors, **outputs)
+
+    def _tokens_alone(self) -> TokensAlone:
+        if self._alone is None or self._alone.encoder is not self.encoder:
+            self._alone = TokensAlone(self.encoder, self.config)
+        return self._alone
+
+    def remember_tokens(self) -> None:
+        """Encode every token of the vocabulary alone, where a selector reads that ("alone"). A model does so by itself, for
+        tokens that it meets; a graph that is compiled or exported cannot."""
+        if self.config.reads("alone"):
+            self._tokens_alone().remember_all()
 
     def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
         """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""

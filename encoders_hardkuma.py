@@ -459,3 +459,11 @@ def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     if tokenizer.unk_token is not None and str(tokenizer.unk_token) not in {str(token) for token in others}:
         ids.discard(tokenizer.unk_token_id)
     return sorted(ids)
+
+
+def frame_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """The special tokens that the tokenizer puts before and behind a text; none where it cannot tell."""
+    special = set(special_token_ids(tokenizer))
+    ids = tokenizer("a")["input_ids"]
+    inside = [place for place, token in enumerate(ids) if token not in special]
+    return [ids[: inside[0]], ids[inside[-1] + 1 :]] if inside else [[], []]

@@ -7,6 +7,8 @@ encoder pass that speak of removal are, for a word w with tokens i in w:
     "anchor"    h_i * a / |a|                                       (product of each dimension)
     "removal"   sum |h_i|, sum cos(h_i, a), sum l({i}), l(w), |w|, log words
                 where l(S) = 1 - cos(s - sum_S h_j, s)              (pooled leave-one-out)
+
+What words mean by themselves, "alone", is in alone_hardkuma.py.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from .alone_hardkuma import TokensAlone, alone_measures
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
-from .configuration_hardkuma import HardKumaConfig
+from .configuration_hardkuma import MEASURES, HardKumaConfig
 from .inputs_hardkuma import TokenBatch, attendable, tracing
 from .layers_hardkuma import is_last, layer_number, norm_name, state_name
 from .outputs_hardkuma import EncodedTokens
@@ -124,6 +127,7 @@ def read_features(
     config: HardKumaConfig,
     batch: TokenBatch,
     inner: InnerStates,
+    alone: TokensAlone,
     encoded: EncodedTokens | None = None,
     lower: PreTrainedModel | None = None,
     selectors: Sequence[int] | None = None,
@@ -134,6 +138,7 @@ def read_features(
 
     Args:
         inner: the way to the states of the encoder's inner layers.
+        alone: its vectors of single tokens.
         encoded: what the encoder gave for this batch earlier, instead of running it.
         lower: the encoder's lower layers, to be run in its place: as far as `selectors` read. The last states are then
             those of the last of these layers.
@@ -157,7 +162,7 @@ def read_features(
     if config.reads("shape", chosen):
         ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
-    if config.reads("anchor", chosen) or config.reads("removal", chosen):
+    if any(config.reads(name, chosen) for name in ("anchor", *MEASURES)):
         states = result.states.float()
         result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
         anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
@@ -166,6 +171,10 @@ def read_features(
         if config.reads("removal", chosen):
             firsts = batch.content & ~batch.continues
             features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
+        if config.reads("alone", chosen):
+            if batch.input_ids is None:
+                raise ValueError('this model reads tokens "alone" and must know which they are: pass input_ids.')
+            features["alone"] = alone_measures(alone.vectors(batch.input_ids), anchor, batch)
     return result
 
 
@@ -317,7 +326,7 @@ def depth_needed(config: HardKumaConfig, selectors: Sequence[int], depth: int) -
     [6, 12, 12]
     """
     layers = {layer_number(layer, depth) for k in selectors for layer in config.layers_of(k) if not is_last(layer)}
-    if any(config.reads(name, selectors) for name in ("anchor", "removal", "attention")) or len(layers) > 1:
+    if any(config.reads(name, selectors) for name in ("anchor", "attention", *MEASURES)) or len(layers) > 1:
         return depth
     if any(is_last(layer) for k in selectors for layer in config.layers_of(k)):
         return depth

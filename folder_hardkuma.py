@@ -268,8 +268,9 @@ def _about_selectors(config: HardKumaConfig) -> str:
 
 def _settings_table(config: HardKumaConfig) -> str:
     defaults = HardKumaConfig().to_dict()
-    hidden = {"encoder_config", "special_token_ids", "auto_map", "encoder_fingerprint", "transformers_version"}
-    hidden |= {"id2label", "label2id", "architectures", "dtype", "model_type", "encoder_name_or_path", "projections"}
+    hidden = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections", "transformers_version"}
+    hidden |= {"special_token_ids", "frame_token_ids", "auto_map", "id2label", "label2id", "architectures", "dtype"}
+    hidden.add("model_type")
     rows = [
         f"| `{name}` | `{value}` |"
         for name, value in config.to_dict().items()

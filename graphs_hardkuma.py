@@ -109,6 +109,7 @@ def write_graph(graph: GateGraph, path: Path, feed: Mapping[str, Tensor]) -> Non
     rows = [_at_least(feed[name], 2) for name in graph.inputs]
     weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
     encoder = graph.model.encoder
+    graph.model.remember_tokens()
     try:
         with torch.no_grad(), _silenced(), _plain_attention(encoder):
             program = torch.onnx.export(

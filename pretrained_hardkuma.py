@@ -22,6 +22,7 @@ from .encoders_hardkuma import (
     FullPrecisionLinear,
     embedding_table,
     fingerprint,
+    frame_token_ids,
     load_encoder,
     load_tokenizer,
     special_token_ids,
@@ -110,6 +111,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             "normalize": parts.normalize,
             "projections": parts.projections,
             "special_token_ids": special_token_ids(parts.tokenizer),
+            "frame_token_ids": frame_token_ids(parts.tokenizer),
             "max_seq_length": parts.max_seq_length,
         }
         return cls._assemble(parts, HardKumaConfig(**{**of_encoder, **config}))

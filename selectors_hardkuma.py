@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .configuration_hardkuma import NUM_REMOVAL_MEASURES, HardKumaConfig
+from .configuration_hardkuma import MEASURES, HardKumaConfig
 from .encoders_hardkuma import FullPrecisionLinear
 from .gates_hardkuma import Kumaraswamy, log1mexp, make_gate
 from .inputs_hardkuma import TokenBatch, tracing
@@ -172,7 +172,7 @@ class GateHead(nn.Module):
         self.config = config
         sizes = {"state": config.hidden_size, "input": input_size, "anchor": config.hidden_size}
         sizes |= {"norm": 1, "attention": 2, "shape": NUM_SURFACE_CLASSES}
-        self.vector_names, self.scalar_names = [], []
+        self.vector_names, self.scalar_names, self.measure_names = [], [], []
         self.selectors = nn.ModuleList()
         for k in range(config.num_selectors):
             inputs = config.of_selector("selector_inputs", k)
@@ -180,6 +180,7 @@ class GateHead(nn.Module):
             scalars = [name for name in inputs if name in SCALARS]
             self.vector_names.append([key for name in inputs if name in VECTORS for key in _features(config, k, name)])
             self.scalar_names.append([key for name in scalars for key in _features(config, k, name)])
+            self.measure_names.append([name for name in inputs if name in MEASURES])
             self.selectors.append(
                 Selector(
                     [sizes[name] for name in vectors],
@@ -189,7 +190,7 @@ class GateHead(nn.Module):
                     config.shape_max,
                     config.shape_bound,
                     config.selector_dropout,
-                    NUM_REMOVAL_MEASURES if "removal" in inputs else 0,
+                    sum(MEASURES[name] for name in inputs if name in MEASURES),
                 )
             )
         self.register_buffer("input_center", torch.zeros(input_size))
@@ -212,7 +213,9 @@ class GateHead(nn.Module):
         """Whether it makes a difference to this selector (to any by default) which tokens make up a word."""
         config = self.config
         return any(
-            self.by_word(k) or config.reads("removal", [k]) or config.of_selector("meaning_weight", k) > 0
+            self.by_word(k)
+            or any(config.reads(name, [k]) for name in MEASURES)
+            or config.of_selector("meaning_weight", k) > 0
             for k in (range(len(self.selectors)) if selector is None else [selector])
         )
 
@@ -231,7 +234,8 @@ class GateHead(nn.Module):
         scalars = [features[name] for name in self.scalar_names[selector]]
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
-        return reader.parts(vectors, scalars, features["removal"] if reader.num_measures else None)
+        measures = [features[name] for name in self.measure_names[selector]]
+        return reader.parts(vectors, scalars, torch.cat(measures, dim=-1) if measures else None)
 
     def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
         """The same side by side: (batch, length, all sizes)."""
