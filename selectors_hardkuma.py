@@ -126,7 +126,7 @@ class Selector(nn.Module):
 
 def product_of_parts(layer: nn.Linear, parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """What a linear layer makes of parts side by side, and the last of them. They are not put side by side: each is read
-    while the caches hold it, and the next one is written in its place, which makes gates cheaper by a quarter.
+    while the caches hold it, and the next one is written in its place.
 
     >>> layer, x = nn.Linear(5, 2), torch.randn(1, 3, 5)
     >>> bool(torch.allclose(product_of_parts(layer, x.split([3, 2], dim=-1))[0], layer(x), atol=1e-6))
