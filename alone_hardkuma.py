@@ -86,7 +86,8 @@ class TokensAlone:
             )
 
     def _learn(self, rows: Tensor, vectors: Tensor, input_ids: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.inference_mode(False), torch.no_grad():
+        off = torch.autocast(device_type=rows.device.type, enabled=False)
+        with torch.inference_mode(False), torch.no_grad(), off:
             new = torch.unique(input_ids.clone())
             new = new[rows[new] < 0]
             step = max(1, TOKENS // (1 + sum(map(len, self.config.frame_token_ids))))
@@ -102,8 +103,7 @@ class TokensAlone:
         training = self.encoder.training
         self.encoder.eval()  # without dropout
         try:
-            with torch.autocast(device_type=tokens.device.type, enabled=False):
-                states = run_encoder(self.encoder, ids, torch.ones_like(ids)).last_hidden_state
+            states = run_encoder(self.encoder, ids, torch.ones_like(ids)).last_hidden_state
         finally:
             self.encoder.train(training)
         pooled = pool(states, torch.ones_like(ids)[:, None], self.config.pooling_modes)[:, 0]

@@ -163,19 +163,28 @@ def read_features(
         ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
     if any(config.reads(name, chosen) for name in ("anchor", *MEASURES)):
-        states = result.states.float()
-        result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
-        anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
-        if config.reads("anchor", chosen):
-            features["anchor"] = states * nn.functional.normalize(anchor, dim=-1)
-        if config.reads("removal", chosen):
-            firsts = batch.content & ~batch.continues
-            features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
-        if config.reads("alone", chosen):
-            if batch.input_ids is None:
-                raise ValueError('this model reads tokens "alone" and must know which they are: pass input_ids.')
-            features["alone"] = alone_measures(alone.vectors(batch.input_ids), anchor, batch)
+        # Autocast would measure in half precision.
+        with torch.autocast(device_type=result.states.device.type, enabled=False):
+            _compare_words(result, config, batch, alone, chosen)
     return result
+
+
+def _compare_words(
+    result: Encoding, config: HardKumaConfig, batch: TokenBatch, alone: TokensAlone, selectors: Sequence[int]
+) -> None:
+    """Add the features that compare words with their sentence."""
+    features, states = result.features, result.states.float()
+    result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
+    anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
+    if config.reads("anchor", selectors):
+        features["anchor"] = states * nn.functional.normalize(anchor, dim=-1)
+    if config.reads("removal", selectors):
+        firsts = batch.content & ~batch.continues
+        features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
+    if config.reads("alone", selectors):
+        if batch.input_ids is None:
+            raise ValueError('this model reads tokens "alone" and must know which they are: pass input_ids.')
+        features["alone"] = alone_measures(alone.vectors(batch.input_ids), anchor, batch)
 
 
 def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tensor, same: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
 read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
 read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header
+read_texts("pairs.tsv:2")                   the same, said with the file: in a list of files each has its own
 read_texts("pairs.parquet", column="title") Parquet: a column by name
 read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
 read_texts("hf:org/name:config:split:column")   a data set of the Hub, streamed; parts may be empty or left out
@@ -15,6 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from ..checks_hardkuma import check_choice
 from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
@@ -57,7 +59,8 @@ def read_texts(
     """Texts of a file or Hub data set, one at a time, without labels. Memory stays flat however large the source.
 
     Args:
-        path: a file (plain or .gz), or "hf:org/name[:config][:split][:column]".
+        path: a file (plain or .gz), with ":" and a column behind it if there is one to name; or
+            "hf:org/name[:config][:split][:column]".
         format: one of FORMATS; by default from the suffix.
         column: field of JSON lines, column of CSV, TSV, Parquet or a Hub data set; by default text or sentence. A number
             counts columns from 1, for CSV and TSV files without a header line.
@@ -71,12 +74,29 @@ def read_texts(
     >>> list(read_texts(name))
     ['A well-known animal.', 'It is blue.']
     """
-    name, chosen = os.fspath(path), choose_input_format(path, format, column)
+    path, column = _named_column(os.fspath(path), column)
+    name, chosen = path, choose_input_format(path, format, column)
     counts: Counter[str] = Counter() if left_out is None else left_out
     if chosen in ("conll", "conllu"):
         return _usable_texts(name, _conll(name, chosen), split_sentences, counts, undo_marks=False)
     rows = _plain(name, counts) if chosen == "text" else read_column(name, chosen, column)
     return _usable_texts(name, rows, split_sentences, counts)
+
+
+def _named_column(path: str, column: Column) -> tuple[str, Column]:
+    """The file and the column of "pairs.tsv:2"; other paths, and those of files that exist, stay as they are.
+
+    >>> _named_column("pairs.tsv:2", None), _named_column("pairs.tsv", "title"), _named_column("hf:org/name:a", None)
+    (('pairs.tsv', '2'), ('pairs.tsv', 'title'), ('hf:org/name:a', None))
+    """
+    file, mark, named = path.rpartition(":")
+    if not mark or path.startswith(HUB_PREFIX) or os.path.exists(path):
+        return path, column
+    if _FORMAT_BY_SUFFIX.get(bare_suffix(Path(file))) not in COLUMN_FORMATS:
+        return path, column
+    if column is not None:
+        raise ValueError(f"{path} names column {named!r}, and --field (column= in Python) {column!r}: leave one out")
+    return file, named
 
 
 def name_left_out(counts: Counter[str]) -> str:

@@ -151,7 +151,8 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
         for name, parameter in encoder.named_parameters():
             if parameter.ndim == 2 and "norm" not in name.lower() and family != "t5":
                 parameter.mul_(4.0)
-    base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40}
+    frame = [[token for token in special if token == end] for end in (0, 3)]
+    base = {"encoder_config": encoder.config, "special_token_ids": special, "max_seq_length": 40, "frame_token_ids": frame}
     model = HardKumaModel(HardKumaConfig(**{**base, **config}))
     model.encoder.load_state_dict(encoder.state_dict())
     with torch.no_grad():
@@ -166,7 +167,7 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
 TWO_SELECTORS = {
     "selector_names": ["meaning", "entities"],
     "selector_unit": {"meaning": "word", "entities": "name"},
-    "selector_inputs": {"meaning": ["state", "anchor", "removal"], "entities": ["state", "norm"]},
+    "selector_inputs": {"meaning": ["state", "anchor", "removal", "alone"], "entities": ["state", "norm"]},
     "selector_layer": {"meaning": [0.5, -1], "entities": 0.5},
     "selector_hidden_size": {"meaning": 24, "entities": 16},
     "surface_weight": {"meaning": 0.0, "entities": 0.5},

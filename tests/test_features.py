@@ -328,7 +328,7 @@ def test_a_small_loss_is_accurate() -> None:
     assert torch.allclose(found.double(), expected, rtol=0.01, atol=1e-12)
 
 
-@pytest.mark.parametrize("inputs_of_selector", [["anchor"], ["removal"], ["state", "anchor", "removal"]])
+@pytest.mark.parametrize("inputs_of_selector", [["anchor"], ["removal"], ["alone"], ["state", "anchor", "removal"]])
 @torch.no_grad()
 def test_padding_and_company_do_not_matter(inputs_of_selector: list[str], make_model: Callable, tokenize: Callable) -> None:
     model = make_model(selector_unit="word", selector_inputs=inputs_of_selector)

@@ -250,6 +250,7 @@ def test_compiled(config: dict, side: str, make_model: Callable, tokenize: Calla
     model = make_model(**config)
     if "selector_unit" in config:
         model.gate_head.token_kinds[::3] = 1
+        model.remember_tokens()
     model.tokenizer.padding_side = side
     inputs = tokenize(model, SENTENCES)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
@@ -278,6 +279,7 @@ def test_exported(config: dict, make_model: Callable, tokenize: Callable) -> Non
     model = make_model(**config)
     if config:
         model.gate_head.token_kinds[::3] = 1
+        model.remember_tokens()
     inputs = tokenize(model, SENTENCES)
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad():
@@ -296,6 +298,7 @@ def test_traced(config: dict, make_model: Callable, tokenize: Callable) -> None:
     model = make_model(**config)
     if config:
         model.gate_head.token_kinds[::3] = 1
+        model.remember_tokens()
     inputs = tokenize(model, SENTENCES)
     names = ("input_ids", "attention_mask")
 

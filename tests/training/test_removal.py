@@ -27,7 +27,7 @@ def fresh_model() -> HardKumaModel:
         "sentence-transformers/all-MiniLM-L6-v2",
         selector_unit="word",
         selector_layer=[0.5, 1.0],
-        selector_inputs=["state", "removal"],
+        selector_inputs=["state", "removal", "alone"],
         selector_hidden_size=16,
         shape_min=0.1,
         target_rate=0.3,
