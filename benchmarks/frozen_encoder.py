@@ -76,7 +76,9 @@ def remembered_states(model: HardKumaModel) -> Iterator[None]:
     """Inside, gates read the states of a batch that was encoded before; not where they tap its attention."""
     known, run = _outputs.setdefault(model.config.encoder_fingerprint, {}), features_hardkuma.run_encoder
 
-    def run_once(encoder: Any, ids: Tensor, mask: Tensor, types: Any, tap: Any, *rest: Any, **wanted: bool) -> Any:
+    def run_once(
+        encoder: Any, ids: Tensor, mask: Tensor, types: Any = None, tap: Any = None, *rest: Any, **wanted: bool
+    ) -> Any:
         if tap is not None:
             return run(encoder, ids, mask, types, tap, *rest, **wanted)
         # Where gates read lower layers alone, the encoder is one of fewer layers.
