@@ -13,6 +13,7 @@ everything anew). Models stay in runs/experiments/ROW-SEED. docs/experiments.md 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -20,20 +21,29 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from hardkuma import features_hardkuma
 from hardkuma.attribution import gates
-from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.attribution.encoder import SentenceEncoder, Tokens
 from hardkuma.common.kept_results import KeptResults
 from hardkuma.configuration_hardkuma import ENTITIES, MEANING
+from hardkuma.corpora import LabelledSentence
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
+from hardkuma.inputs_hardkuma import content_mask
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
+from hardkuma.training.subsets import SubsetEncoder
 
 OUTPUT = Path("runs/experiments")
 RESULTS = Path(__file__).with_name("results") / "experiments.jsonl"
@@ -58,6 +68,9 @@ INPUT: dict[str, Any] = {
     "model.selector_layer": -1,
     **PROTOTYPE,
 }
+# Re-encoding rationales, with gradients through the encoder, costs many times as much: rows with it, and the one that is
+# compared with them, have fewer steps and smaller batches.
+CONTRASTIVE: dict[str, Any] = {"recipe": "contrastive", **PROTOTYPE, "max_steps": 40, "batch_size": 32}
 REAL = ["bundled", "wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll"]
 
 
@@ -85,9 +98,9 @@ ROWS: dict[str, dict[str, Any]] = {
     # The contrastive objective.
     "as-written": {"recipe": "as-written", **PROTOTYPE},
     "as-written, neighbours": {"recipe": "as-written", "batches": "neighbours", **PROTOTYPE},
-    "contrastive": {"recipe": "contrastive", **PROTOTYPE},
-    "contrastive, random batches": {"recipe": "contrastive", "batches": "random", **PROTOTYPE},
-    "contrastive, view hidden": {"recipe": "contrastive", "model.view": "hidden", **PROTOTYPE},
+    "contrastive": CONTRASTIVE,
+    "contrastive, random batches": {**CONTRASTIVE, "batches": "random"},
+    "contrastive, view hidden": {**CONTRASTIVE, "model.view": "hidden"},
     "input": INPUT,
     "input, random batches": {**INPUT, "batches": "random"},
     "input, temperature .05": {**INPUT, "model.temperature": 0.05},
@@ -120,14 +133,92 @@ def overrides_of(row: str, seed: int, data: Path, output: Path) -> tuple[str, di
     return recipe, {**changes, "seed": seed, "output": str(output)}
 
 
+# A frozen encoder says the same of the same tokens in every row, and gates often select the same words: it is asked once a
+# process. By the encoder's fingerprint: embeddings of subsets of tokens, and outputs for batches of whole sentences.
+_embeddings: dict[str | None, dict[tuple[bytes, bytes], Tensor]] = {}
+_outputs: dict[str | None, dict[tuple[Any, ...], Any]] = {}
+
+Subset = tuple[np.ndarray, np.ndarray]  # token ids, and which of them are kept
+
+
+def embed_subsets(model: HardKumaModel, rows: Sequence[Subset]) -> Tensor:
+    """Embeddings, (rows, dim); removed tokens are left out instead of masked, which is the same up to rounding."""
+    known = _embeddings.setdefault(model.config.encoder_fingerprint, {})
+    keys = [(ids.tobytes(), kept.tobytes()) for ids, kept in rows]
+    missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
+    if missing:
+        known.update(zip(missing, SubsetEncoder(model).embed(list(missing.values())), strict=True))
+    return torch.stack([known[key] for key in keys])
+
+
+class FrozenEncoder(SentenceEncoder):
+    """The encoder of a model with gates."""
+
+    def embed(
+        self,
+        tokens: Sequence[Tokens],
+        kept: Sequence[Sequence[bool]] | None = None,
+        progress: bool = False,
+        label: str = "",
+    ) -> Tensor:
+        """As of every `SentenceEncoder`."""
+        assert self.model is not None, "made with from_model"
+        chosen = [[True] * len(item) for item in tokens] if kept is None else kept
+        pairs = zip(tokens, chosen, strict=True)
+        return embed_subsets(
+            self.model, [(np.array(item.ids), np.array(row) | ~np.array(item.content)) for item, row in pairs]
+        )
+
+
+@contextmanager
+def remembered_subsets() -> Iterator[None]:
+    """Inside, `HardKumaModel.encode_subsets`, by which a run looks how good its gates are, embeds a subset once."""
+
+    def encode_subsets(model: HardKumaModel, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
+        content = content_mask(model.config, input_ids, attention_mask, None)
+        rows: list[Subset] = []
+        for ids, mask, free, sets in zip(input_ids, attention_mask.bool(), content, kept.bool(), strict=True):
+            rows += [(ids[mask].numpy(), (row | ~free)[mask].numpy()) for row in sets]
+        return embed_subsets(model, rows).unflatten(0, kept.shape[:2])
+
+    with patch.object(HardKumaModel, "encode_subsets", encode_subsets):
+        yield
+
+
+@contextmanager
+def remembered_states(model: HardKumaModel) -> Iterator[None]:
+    """Inside, gates read the states of a batch that was encoded before; not where they tap its attention."""
+    known, run = _outputs.setdefault(model.config.encoder_fingerprint, {}), features_hardkuma.run_encoder
+
+    def run_once(
+        encoder: Any, ids: Tensor, mask: Tensor, types: Any = None, tap: Any = None, *rest: Any, **wanted: bool
+    ) -> Any:
+        if tap is not None:
+            return run(encoder, ids, mask, types, tap, *rest, **wanted)
+        # Where gates read lower layers alone, the encoder is one of fewer layers.
+        key = (ids.shape, ids.numpy().tobytes(), mask.numpy().tobytes(), encoder.config.num_hidden_layers, *wanted)
+        if key not in known:
+            known[key] = run(encoder, ids, mask, types, tap, *rest, **wanted)
+        return known[key]
+
+    with patch.object(features_hardkuma, "run_encoder", run_once):
+        yield
+
+
+@functools.cache
+def sample_of(path: Path) -> list[LabelledSentence]:
+    """The benchmark's sample of a corpus."""
+    return read_corpus(path).sample(SAMPLE, 0)
+
+
 def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
     """Against gold entity words on the benchmark's sample, with and without the surface view; and what the words of
     `meaning` keep and take away."""
     numbers: dict[str, dict[str, float]] = {}
-    encoder, config = SentenceEncoder.from_model(model), model.config
+    encoder, config = FrozenEncoder.from_model(model), model.config
     entities, meaning = (config.names[config.find_selector(default=name)] for name in (ENTITIES, MEANING))
     for name, path in CORPORA.items():
-        sentences = read_corpus(data / path).sample(SAMPLE, 0)
+        sentences = sample_of(data / path)
         labels = labels_of(sentences)
         texts, words = texts_of(sentences)
         for surface in (False, True):
@@ -140,7 +231,7 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
                 "best_f1": curve.best_f1(),
             }
     for name, path in FAITHFULNESS.items():
-        texts, words = texts_of(read_corpus(data / path).sample(SAMPLE, 0)[:FAITHFULNESS_SAMPLE])
+        texts, words = texts_of(sample_of(data / path)[:FAITHFULNESS_SAMPLE])
         found = faithfulness(encoder, gates.scores(encoder, texts, words, selector=meaning))
         numbers[f"{name}, faithfulness"] = {
             "sufficiency": float(np.nanmean(found.areas(found.sufficiency))),
@@ -168,6 +259,13 @@ def is_current(entry: dict[str, Any]) -> bool:
     return entry["row"] in ROWS and entry["changes"] == changes_of(entry["row"])
 
 
+def hand_on(source: Path, target: Path) -> None:
+    """Put a folder, if there is one, in the place of another, by links to its files."""
+    if source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, copy_function=os.link)
+
+
 def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     """Train and measure one row with one seed."""
     from hardkuma.training.trainer import Trainer
@@ -175,21 +273,24 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     folder = OUTPUT / f"{row.replace(', ', '-').replace(' ', '_')}-{seed}"
     recipe, changes = overrides_of(row, seed, data, folder)
     started = time.time()
-    # What the encoder says of the text is the same for many rows: the store goes from one to the next, which rebuilds it
-    # if its layers are others.
-    text = json.dumps([changes["data"], changes.get("max_sentences")])
+    # What the encoder says of a text is the same for many rows: the store goes from one to the next, which rebuilds it
+    # if its layers are others. What subsets of words are worth goes on even then. (Some of the sentences are another text
+    # with every seed.)
+    sentences = changes.get("max_sentences")
+    text = json.dumps([changes["data"], sentences, sentences and seed])
     store = OUTPUT / "stores" / hashlib.sha256(text.encode()).hexdigest()[:12]
     shutil.rmtree(folder, ignore_errors=True)
-    if store.is_dir():
-        shutil.copytree(store, folder / "store", copy_function=os.link)
+    hand_on(store, folder / "store")
     trainer = Trainer(load_recipe(recipe, changes))
-    trainer.run()
-    shutil.rmtree(store, ignore_errors=True)
-    shutil.copytree(folder / "store", store, copy_function=os.link)
-    model = HardKumaModel.from_pretrained(trainer.complete()).eval()
+    hand_on(store / "removal", folder / "store" / "removal")
+    with remembered_subsets():
+        trainer.run()
+        hand_on(folder / "store", store)
+        model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
     evaluations = [entry for entry in trainer.progress.history if entry.get("phase") == "saved"]
-    numbers = measure(model, data)
+    with remembered_states(model):
+        numbers = measure(model, data)
     return {
         "row": row,
         "seed": seed,

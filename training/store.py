@@ -251,8 +251,8 @@ def encode_sentences(
 
     wanted = mark(rows(cache_type is not None))
     parts: list[Any] = [tokens.digest, cache_type, config.pooling_mode, config.projections, config.reads("attention")]
-    parts += [config.attention_layers, config.frequency_filter, config.frequency_low, config.frequency_high]
-    parts += [config.normalize, config.inner_layers, hashlib.sha256(wanted.tobytes()).hexdigest()]
+    parts += [config.attention_layers, config.normalize, config.inner_layers]
+    parts += [hashlib.sha256(wanted.tobytes()).hexdigest()]
     key, meta = _digest(parts), folder / "meta.json"
     if meta.is_file() and json.loads(meta.read_text())["key"] == key:
         return StateStore(folder)
