@@ -71,7 +71,6 @@ INPUT: dict[str, Any] = {
 # Re-encoding rationales, with gradients through the encoder, costs many times as much: rows with it, and the one that is
 # compared with them, have fewer steps and smaller batches.
 CONTRASTIVE: dict[str, Any] = {"recipe": "contrastive", **PROTOTYPE, "max_steps": 40, "batch_size": 32}
-REAL = ["bundled", "wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll"]
 
 
 def _of_meaning(name: str, value: Any, entities: Any) -> dict[str, Any]:
@@ -83,14 +82,21 @@ ROWS: dict[str, dict[str, Any]] = {
     "default": {},
     "released": {"recipe": "released"},
     # What `meaning` reads and how it is trained.
-    "default, removal measures alone": _of_meaning("selector_inputs", ["removal"], ["state"]),
+    "released, without words alone": {
+        "recipe": "released",
+        **_of_meaning("selector_inputs", ["state", "removal"], ["state"]),
+    },
+    "default, without words alone": _of_meaning("selector_inputs", ["state", "removal"], ["state"]),
+    "default, measures alone": _of_meaning("selector_inputs", ["removal", "alone"], ["state"]),
     "default, states alone": _of_meaning("selector_inputs", ["state"], ["state"]),
-    "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "removal"], ["state"]),
+    "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "removal", "alone"], ["state"]),
     "default, last layer": _of_meaning("selector_layer", -1, 0.66),
     "default, gates of tokens": {"model.selector_unit": "token", "model.meaning_weight": 0.0},
     "default, 6 subsets": {"removal_subsets": 6},
-    **{f"released text, {n:,} sentences": {"data": REAL, "max_sentences": n} for n in (1000, 2000, 4000, 8000)},
-    "released text, 14,399 sentences": {"data": REAL, "removal_sentences": 16000},
+    **{
+        f"released text, {n:,} sentences": {"recipe": "released", "max_sentences": n}
+        for n in (1000, 2000, 4000, 8000, 16000)
+    },
     # What `entities` is made of.
     "default, form alone": {"model.meaning_weight": 0.0},
     "default, entities of the last layer": _of_meaning("selector_layer", [0.0, 0.5, 1.0], -1),
