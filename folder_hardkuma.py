@@ -39,6 +39,7 @@ TRAVELLING_FILES = (
     "gates_hardkuma.py",
     "selectors_hardkuma.py",
     "pooling_hardkuma.py",
+    "alone_hardkuma.py",
     "features_hardkuma.py",
     "losses_hardkuma.py",
     "folder_hardkuma.py",

@@ -9,7 +9,8 @@ Compared, in eval, on the same batch of 32 sentences of about 30 tokens with Min
 - attention: the same, with attention features for the selector
 
 Each is compared with its own encoder alone, pooled as SentenceTransformer does it: the same weights, one right after the
-other, in changing order, so that the caches hold what both need. The median over rounds is printed.
+other, in changing order, so that the caches hold what both need. The median over rounds is printed. The first round, which
+does not count, also encodes the batch's tokens alone, which the released `meaning` reads and remembers.
 """
 
 from __future__ import annotations
