@@ -142,16 +142,21 @@ def alone_measures(vectors: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor
             [0.0000, 0.7071, 0.0000]])
     """
     content = batch.content.float()
-    words = batch.same_word @ (vectors * content[..., None])  # (batch, length, hidden), the sum over the word's tokens
-    scales = 1 / words.norm(dim=-1).clamp_min(1e-6)
-    firsts = (batch.content & ~batch.continues) * scales
-    total = firsts[:, None] @ words  # U, (batch, 1, hidden)
-    directions = torch.cat([normalize(anchor), total], dim=1)
-    with_anchor, with_total = (directions @ words.transpose(1, 2) * scales[:, None]).unbind(1)  # u_w a / |a|, u_w U
-    size = total.square().sum(-1)  # |U|^2, (batch, 1)
-    total_with_anchor = (directions[:, 0] * total[:, 0]).sum(-1, keepdim=True)
+    # All of it by products of tokens with tokens and with a, so that what is (batch, length, hidden) is read and never
+    # written. `joins` sums over the tokens of a word.
+    joins = batch.same_word * content[:, None]
+    with_anchor = (joins @ (vectors @ normalize(anchor).transpose(1, 2)))[..., 0]
+    products = joins @ (vectors @ vectors.transpose(1, 2)) @ joins.transpose(1, 2)  # of words with words
+    scales = (
+        products.diagonal(dim1=1, dim2=2).clamp_min(1e-12).rsqrt() * content
+    )  # 1 / length; they are of length 1 with it
+    firsts = scales * ~batch.continues  # each word once
+    with_anchor = with_anchor * scales  # cos(u_w, a)
+    with_total = (products @ firsts[..., None])[..., 0] * scales  # u_w U
+    size = (with_total * ~batch.continues).sum(-1, keepdim=True)  # |U|^2
+    total_with_anchor = (with_anchor * ~batch.continues).sum(-1, keepdim=True)
     # A word that is all there is leaves nothing, and nothing has no direction: its cosine counts as 0.
     left = (size - 2 * with_total + 1).clamp_min(0.0).sqrt()
     rest = torch.where(left > 1e-3, (total_with_anchor - with_anchor) / left.clamp_min(1e-3), 0.0)
-    measures = [with_anchor, with_total / size.sqrt().clamp_min(1e-6), 1 - rest]
+    measures = [with_anchor, with_total * size.clamp_min(1e-12).rsqrt(), 1 - rest]
     return torch.stack(measures, dim=-1) * content[..., None]

@@ -342,8 +342,8 @@ CARD_LEGEND = (
     "AP: average precision of word scores against gold entity words, which gates and peers were not trained on. F1: of a "
     "method's own decisions (spaCy, whose models are trained on labels: entities of any type but numbers and times). "
     "Sufficiency: cosine of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; "
-    "re-encoded, mean over selection rates of 5 to 50%. Passes: of the encoder, forward and backward; those that encode the "
-    "vocabulary once, for gates that read words alone, are not among them. ↑ higher is better, ↓ lower is better."
+    "re-encoded, mean over selection rates of 5 to 50%. Passes: of the encoder, forward and backward; those that encode "
+    "the vocabulary once, for gates that read words alone, are not among them. ↑ higher is better, ↓ lower is better."
 )
 LEGEND = (
     "AP: average precision of word scores against gold entity words, over all words of the sample, with a 95% interval "
