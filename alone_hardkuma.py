@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .attention_hardkuma import run_encoder
@@ -60,7 +60,7 @@ class TokensAlone:
             _, rows, vectors = self._known
         else:
             rows, vectors = self._remember(input_ids)
-        return vectors[rows[input_ids]].float()
+        return nn.functional.embedding(rows[input_ids], vectors).float()
 
     def remember_all(self) -> None:
         """Encode every token of the vocabulary that is not known yet."""
@@ -114,7 +114,7 @@ def _state_of(encoder: PreTrainedModel) -> list[tuple[int, int]]:
     """Where an encoder's weights are, and how often they have been changed in place."""
     state = []
     for weight in encoder.parameters():
-        if hasattr(weight, "device_mesh"):
+        if type(weight) is not nn.Parameter and hasattr(weight, "device_mesh"):
             raise ValueError(
                 'a selector that reads tokens "alone" needs the encoder whole on each device, and it is sharded; leave '
                 '"alone" out of selector_inputs, or do not shard.'
@@ -145,14 +145,10 @@ def alone_measures(vectors: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor
     # All of it by products of tokens with tokens and with a, so that what is (batch, length, hidden) is read and never
     # written. `joins` sums over the tokens of a word.
     joins = batch.same_word * content[:, None]
-    with_anchor = (joins @ (vectors @ normalize(anchor).transpose(1, 2)))[..., 0]
-    products = joins @ (vectors @ vectors.transpose(1, 2)) @ joins.transpose(1, 2)  # of words with words
-    scales = (
-        products.diagonal(dim1=1, dim2=2).clamp_min(1e-12).rsqrt() * content
-    )  # 1 / length; they are of length 1 with it
-    firsts = scales * ~batch.continues  # each word once
-    with_anchor = with_anchor * scales  # cos(u_w, a)
-    with_total = (products @ firsts[..., None])[..., 0] * scales  # u_w U
+    products = joins @ (vectors @ vectors.transpose(1, 2))  # of words with tokens
+    scales = (products * joins).sum(-1).clamp_min(1e-12).rsqrt() * content  # 1 / length of the word's sum
+    with_anchor = (joins @ (vectors @ normalize(anchor).transpose(1, 2)))[..., 0] * scales  # cos(u_w, a)
+    with_total = (products @ scales[..., None])[..., 0] * scales  # u_w U
     size = (with_total * ~batch.continues).sum(-1, keepdim=True)  # |U|^2
     total_with_anchor = (with_anchor * ~batch.continues).sum(-1, keepdim=True)
     # A word that is all there is leaves nothing, and nothing has no direction: its cosine counts as 0.

@@ -212,21 +212,23 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tenso
     # By products of matrices: what is (batch, length, hidden) is read and never written. Four times as fast in this order,
     # of two rows by many, as in the other.
     along, cosines = (directions @ states.transpose(1, 2) * inside.transpose(1, 2)).unbind(1)
-    norms = states.norm(dim=-1) * inside[..., 0]
+    products = states @ states.transpose(1, 2)
+    squares = products.diagonal(dim1=1, dim2=2) * inside[..., 0]
+    norms = squares.sqrt()
 
-    def lost(along: Tensor, norms: Tensor) -> Tensor:
+    def lost(along: Tensor, squares: Tensor) -> Tensor:
         """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""
-        across = (norms.square() - along.square()).clamp_min(0.0)
+        across = (squares - along.square()).clamp_min(0.0)
         # Without a word that is all there is nothing is left but rounding, which has no direction.
         left = torch.maximum((whole - along).square() + across, 1e-5 * whole.square())
         cosine = (whole - along) / left.sqrt()
         return torch.where(cosine > 0, across / left / (1 + cosine.clamp_min(0.0)), 1 - cosine)
 
     summed = same @ torch.stack(
-        [norms, cosines / norms.clamp_min(1e-12), lost(along, norms), inside[..., 0], along], dim=-1
+        [norms, cosines / norms.clamp_min(1e-12), lost(along, squares), inside[..., 0], along], dim=-1
     )
     words = firsts.sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
-    of_word = lost(summed[..., 4], (same @ states).norm(dim=-1))
+    of_word = lost(summed[..., 4], (same @ products * same).sum(-1))  # |sum_w h|^2
     measures = [summed[..., 0], summed[..., 1], summed[..., 2], of_word, summed[..., 3], words]
     return torch.stack(measures, dim=-1) * inside
 
