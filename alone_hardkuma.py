@@ -32,8 +32,9 @@ _FILLING = threading.Lock()  # of the module, since a model with a lock could no
 class TokensAlone:
     """The vectors of single tokens that one encoder gives, as far as they have been asked for.
 
-    They are forgotten when the encoder's weights change. In half precision: a vocabulary of 30,000 tokens of 384 dimensions
-    takes 23 MB.
+    They are forgotten when the encoder's weights, or the adapters in use, change (but for a change of `weight.data`, which
+    torch does not count): an encoder that is being trained gives them anew in every step, without gradients. In half
+    precision: a vocabulary of 30,000 tokens of 384 dimensions takes 23 MB.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -48,6 +49,7 @@ class TokensAlone:
         # What the vectors were made of; by token, the row of its vector, or -1; the vectors. Replaced as one: other threads
         # may be reading.
         self._known: tuple[Any, Tensor, Tensor] | None = None
+        self._adapted: list[nn.Module] = []  # layers of the encoder with adapters that can be switched
 
     def vectors(self, input_ids: Tensor) -> Tensor:
         """(batch, length) token ids -> (batch, length, hidden) vectors of length 1, fp32."""
@@ -64,21 +66,29 @@ class TokensAlone:
 
     def remember_all(self) -> None:
         """Encode every token of the vocabulary that is not known yet."""
-        self._remember(torch.arange(len(embedding_table(self.encoder)), device=self.encoder.device))
+        device = self.encoder.device  # "meta" for weights that are elsewhere until they are needed
+        device = torch.device("cpu") if device.type == "meta" else device
+        self._remember(torch.arange(len(embedding_table(self.encoder)), device=device))
 
     def _remember(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
-        made_of = _state_of(self.encoder)
+        made_of = self._state()
         known = self._known
         if known is None or known[0] != made_of or bool((known[1][input_ids] < 0).any()):
             with _FILLING:
                 known = self._known
                 if known is None or known[0] != made_of:
-                    known = (made_of, *self._nothing())
+                    self._adapted = [layer for layer in self.encoder.modules() if hasattr(layer, "_disable_adapters")]
+                    made_of = self._state()
+                    known = (made_of, *self._nothing(input_ids.device))
                 known = self._known = (made_of, *self._learn(known[1], known[2], input_ids))
         return known[1], known[2]
 
-    def _nothing(self) -> tuple[Tensor, Tensor]:
-        size, device = len(embedding_table(self.encoder)), self.encoder.device
+    def _state(self) -> Any:
+        adapters = [(layer.disable_adapters, tuple(layer.active_adapters)) for layer in self._adapted]  # type: ignore[arg-type]
+        return _weights_of(self.encoder), adapters
+
+    def _nothing(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        size = len(embedding_table(self.encoder))
         with torch.inference_mode(False):  # tensors that gradients may pass by, whatever the mode of this call
             return (
                 torch.full((size,), -1, dtype=torch.long, device=device),
@@ -100,17 +110,19 @@ class TokensAlone:
         """(tokens,) -> (tokens, hidden): each encoded alone, between the special tokens."""
         before, behind = (tokens.new_tensor(part).expand(len(tokens), -1) for part in self.config.frame_token_ids)
         ids = torch.cat([before, tokens[:, None], behind], dim=1)
-        training = self.encoder.training
-        self.encoder.eval()  # without dropout
+        training = [module for module in self.encoder.modules() if module.training]
+        for module in training:
+            module.training = False  # without dropout
         try:
             states = run_encoder(self.encoder, ids, torch.ones_like(ids)).last_hidden_state
         finally:
-            self.encoder.train(training)
+            for module in training:
+                module.training = True
         pooled = pool(states, torch.ones_like(ids)[:, None], self.config.pooling_modes)[:, 0]
         return normalize(pooled[:, : states.shape[-1]])
 
 
-def _state_of(encoder: PreTrainedModel) -> list[tuple[int, int]]:
+def _weights_of(encoder: PreTrainedModel) -> list[tuple[int, int]]:
     """Where an encoder's weights are, and how often they have been changed in place."""
     state = []
     for weight in encoder.parameters():

@@ -229,7 +229,7 @@ class HardKumaConfig(PreTrainedConfig):
         self.attention_layers = list(self.attention_layers)
         self.projections = [dict(projection) for projection in self.projections or []]
         self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
-        self.frame_token_ids = [[int(i) for i in part] for part in self.frame_token_ids or [[], []]]
+        self.frame_token_ids = _own(self.frame_token_ids)
         _check_values(self)
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
@@ -423,8 +423,11 @@ def _check_values(config: HardKumaConfig) -> None:
         check_whole("attention_layers", layer)
     if not config.attention_layers:
         raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
-    if len(config.frame_token_ids) != 2:
-        raise ValueError(f"frame_token_ids must be two lists, [before, behind], got {config.frame_token_ids!r}.")
+    frame = config.frame_token_ids
+    if len(frame) != 2 or not all(isinstance(part, list) and all(type(i) is int for i in part) for part in frame):
+        raise ValueError(f"frame_token_ids must be two lists of token ids, [before, behind], got {frame!r}.")
+    if config.reads("alone") and config.special_token_ids and not any(frame):
+        logger.warning_once("a selector reads tokens alone, and frame_token_ids, the special tokens around them, is empty.")
     if config.max_seq_length is not None:
         check_whole("max_seq_length", config.max_seq_length, minimum=1)
     check_inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)

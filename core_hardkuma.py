@@ -93,7 +93,8 @@ class HardKumaCore(HardKumaPreTrainedModel):
 
     def remember_tokens(self) -> None:
         """Encode every token of the vocabulary alone, where a selector reads that ("alone"). A model does so by itself, for
-        tokens that it meets; a graph that is compiled or exported cannot."""
+        tokens that it meets; a graph that is compiled or exported cannot, and is bound to the weights and the device of the
+        time of this call."""
         if self.config.reads("alone"):
             self._tokens_alone().remember_all()
 

@@ -184,7 +184,8 @@ def _compare_words(
     if config.reads("alone", selectors):
         if batch.input_ids is None:
             raise ValueError('this model reads tokens "alone" and must know which they are: pass input_ids.')
-        features["alone"] = alone_measures(alone.vectors(batch.input_ids), anchor, batch)
+        vectors = alone.vectors(batch.input_ids).to(anchor.device)  # an encoder may begin and end on two devices
+        features["alone"] = alone_measures(vectors, anchor, batch)
 
 
 def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tensor, same: Tensor) -> Tensor:
@@ -214,7 +215,8 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tenso
     along, cosines = (directions @ states.transpose(1, 2) * inside.transpose(1, 2)).unbind(1)
     products = states @ states.transpose(1, 2)
     squares = products.diagonal(dim1=1, dim2=2) * inside[..., 0]
-    norms = squares.sqrt()
+    # The gradient of a root is infinite at 0, where padding is.
+    norms = squares.clamp_min(1e-24).sqrt() * inside[..., 0]
 
     def lost(along: Tensor, squares: Tensor) -> Tensor:
         """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""

@@ -345,6 +345,15 @@ def test_padding_and_company_do_not_matter(inputs_of_selector: list[str], make_m
             assert torch.allclose(out.rationale_embedding[row], alone.rationale_embedding[0], atol=1e-5)
 
 
+def test_gradients_of_a_padded_batch_are_finite(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selector_unit="word", selector_inputs=["state", "removal", "alone"], freeze_encoder=False).train()
+    inputs = tokenize(model, SENTENCES)
+    assert bool((inputs["attention_mask"] == 0).any())
+    model(**inputs, return_loss=True).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or bool(torch.isfinite(parameter.grad).all()), name
+
+
 @pytest.mark.parametrize("family", ["bert", "hardkuma_static"])
 def test_mixed_precision_is_finite(family: str, make_two: Callable, tokenize: Callable) -> None:
     layers = {} if family == "bert" else {"selector_layer": -1}
