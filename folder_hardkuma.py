@@ -269,9 +269,10 @@ def _about_selectors(config: HardKumaConfig) -> str:
 
 def _settings_table(config: HardKumaConfig) -> str:
     defaults = HardKumaConfig().to_dict()
-    hidden = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections", "transformers_version"}
-    hidden |= {"special_token_ids", "frame_token_ids", "auto_map", "id2label", "label2id", "architectures", "dtype"}
-    hidden.add("model_type")
+    of_encoder = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections"}
+    tokens = {"special_token_ids", "frame_token_ids"}
+    of_every_config = {"architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
+    hidden = of_encoder | tokens | of_every_config
     rows = [
         f"| `{name}` | `{value}` |"
         for name, value in config.to_dict().items()
