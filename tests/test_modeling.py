@@ -889,7 +889,7 @@ def test_words_of_grown_vocabularies(make_two: Callable) -> None:
 @torch.no_grad()
 def test_words_of_embeddings_are_the_callers(make_two: Callable, tokenize: Callable) -> None:
     """Without ids nobody knows which tokens make up a word."""
-    model = make_two()
+    model = make_two(selector_inputs={"meaning": ["state", "anchor", "removal"], "entities": ["state", "norm"]})
     inputs = tokenize(model, SENTENCES)
     special = torch.isin(inputs["input_ids"], torch.tensor(model.config.special_token_ids))
     given = {

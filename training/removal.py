@@ -144,9 +144,10 @@ def fit_sums(
     """
     table = _SubsetTable(jobs, targets, counts)
     reader = fresh_selector(model, selector, recipe.seed)
-    with torch.no_grad():  # the measures speak first
-        reader.shapes.weight.zero_()
-        reader.shapes.bias.zero_()
+    # The measures speak first, and from nothing: random weights would decide a short run.
+    for layer in (reader.shapes, *([reader.direct] if reader.num_measures else [])):
+        torch.nn.init.zeros_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
     factors = torch.nn.Parameter(torch.zeros(3, device=model.device))
     parameters = [*reader.parameters(), factors]
     rate = recipe.removal_learning_rate
