@@ -13,6 +13,7 @@ sentence, so a sentence still costs one pass.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ class TokensAlone:
         # What the vectors were made of; by token, the row of its vector, or -1; the vectors. Replaced as one: other threads
         # may be reading.
         self._known: tuple[Any, Tensor, Tensor] | None = None
-        self._adapted: list[nn.Module] = []  # layers of the encoder with adapters that can be switched
+        self._parts: list[nn.Module] = []  # all modules of the encoder, as they were when they were last looked for
+        self._adapted: list[nn.Module] = []  # those with adapters that can be switched
 
     def vectors(self, input_ids: Tensor) -> Tensor:
         """(batch, length) token ids -> (batch, length, hidden) vectors of length 1, fp32."""
@@ -75,17 +77,20 @@ class TokensAlone:
         known = self._known
         if known is None or known[0] != made_of or bool((known[1][input_ids] < 0).any()):
             with _FILLING:
-                known = self._known
+                known, made_of = self._known, self._state()  # another thread may have been here
                 if known is None or known[0] != made_of:
-                    self._adapted = [layer for layer in self.encoder.modules() if hasattr(layer, "_disable_adapters")]
+                    self._parts = list(self.encoder.modules())
+                    self._adapted = [layer for layer in self._parts if hasattr(layer, "_disable_adapters")]
                     made_of = self._state()
                     known = (made_of, *self._nothing(input_ids.device))
                 known = self._known = (made_of, *self._learn(known[1], known[2], input_ids))
         return known[1], known[2]
 
     def _state(self) -> Any:
+        """What the vectors hang on. Where a module was put in another's place, its parent, which is known, tells."""
+        children = [child for part in self._parts for child in part._modules.values()]
         adapters = [(layer.disable_adapters, tuple(layer.active_adapters)) for layer in self._adapted]  # type: ignore[arg-type]
-        return _weights_of(self.encoder), adapters
+        return list(map(id, children)), _weights_of(self._parts), adapters
 
     def _nothing(self, device: torch.device) -> tuple[Tensor, Tensor]:
         size = len(embedding_table(self.encoder))
@@ -122,10 +127,10 @@ class TokensAlone:
         return normalize(pooled[:, : states.shape[-1]])
 
 
-def _weights_of(encoder: PreTrainedModel) -> list[tuple[int, int]]:
-    """Where an encoder's weights are, and how often they have been changed in place."""
+def _weights_of(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
+    """Where the weights of these modules are, and how often they have been changed in place."""
     state = []
-    for weight in encoder.parameters():
+    for weight in (weight for module in modules for weight in module._parameters.values() if weight is not None):
         if type(weight) is not nn.Parameter and hasattr(weight, "device_mesh"):
             raise ValueError(
                 'a selector that reads tokens "alone" needs the encoder whole on each device, and it is sharded; leave '

@@ -5,6 +5,7 @@ In fp32 whatever the model's dtype; the distribution that the shapes belong to i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -31,6 +32,18 @@ def mean_over_words(same: Tensor) -> Tensor:
              [0.0000, 0.0000, 1.0000]]])
     """
     return same / same.sum(-1, keepdim=True)
+
+
+def layer_normed(x: Tensor) -> Tensor:
+    """(..., size) vectors with mean 0 and variance 1, fp32.
+
+    >>> layer_normed(torch.tensor([[1.0, 3.0]])).round()
+    tensor([[-1.,  1.]])
+    """
+    # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a step.
+    # That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
+    x, size = x.float(), x.shape[-1]
+    return F.layer_norm(x, (size,), x.new_ones(size), x.new_zeros(size))
 
 
 class Selector(nn.Module):
@@ -73,13 +86,10 @@ class Selector(nn.Module):
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
-    def parts(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Iterator[Tensor]:
-        """What the selector reads of each token, fp32, one (batch, length, size) after the other, from lists of such."""
-        # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a
-        # step. That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
-        for x, size in zip(vectors, self.vector_sizes, strict=True):
-            x = x.float()
-            yield F.layer_norm(x, (size,), x.new_ones(size), x.new_zeros(size))
+    def parts(self, vectors: Iterable[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Iterator[Tensor]:
+        """What the selector reads of each token, fp32, one (batch, length, size) after the other, from such parts of which
+        the vectors are LayerNormed."""
+        yield from vectors
         for s in scalars:
             yield s.float()
         if measures is not None:
@@ -87,8 +97,8 @@ class Selector(nn.Module):
             yield torch.asinh((measures.float() - self.center.float()) / self.spread.float())
 
     def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
-        """These parts side by side: (batch, length, all sizes)."""
-        return torch.cat(list(self.parts(vectors, scalars, measures)), dim=-1)
+        """These parts side by side, from vectors as they are: (batch, length, all sizes)."""
+        return torch.cat(list(self.parts(map(layer_normed, vectors), scalars, measures)), dim=-1)
 
     def forward(self, x: Tensor | Iterable[Tensor], mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Shapes of the gates.
@@ -228,26 +238,38 @@ class GateHead(nn.Module):
         others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
         return list(dict.fromkeys([*selectors, *others]))
 
-    def parts(self, selector: int, features: dict[str, Tensor]) -> Iterator[Tensor]:
-        """What one selector reads of each token, one (batch, length, size) after the other."""
-        vectors = [features[name] for name in self.vector_names[selector]]
+    def parts(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor]) -> Iterator[Tensor]:
+        """What one selector reads of each token, one (batch, length, size) after the other.
+
+        Args:
+            normed: vectors that are LayerNormed already, since other selectors read them too.
+        """
+        names = self.vector_names[selector]
+        vectors = (normed[name] if name in normed else layer_normed(features[name]) for name in names)
         scalars = [features[name] for name in self.scalar_names[selector]]
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
         measures = [features[name] for name in self.measure_names[selector]]
         return reader.parts(vectors, scalars, torch.cat(measures, dim=-1) if measures else None)
 
-    def join(self, selector: int, features: dict[str, Tensor]) -> Tensor:
+    def join(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor] | None = None) -> Tensor:
         """The same side by side: (batch, length, all sizes)."""
-        return torch.cat(list(self.parts(selector, features)), dim=-1)
+        return torch.cat(list(self.parts(selector, features, normed or {})), dim=-1)
 
-    def _shapes(self, selector: int, features: dict[str, Tensor], mean_of_word: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _shared(self, selectors: Sequence[int], features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The vectors that more than one of these selectors read, LayerNormed once."""
+        readers = Counter(name for k in selectors for name in self.vector_names[k])
+        return {name: layer_normed(features[name]) for name, number in readers.items() if number > 1}
+
+    def _shapes(
+        self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor], mean_of_word: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         reader = self.selectors[selector]
         assert isinstance(reader, Selector)
         # A graph for export has one product: others choose what to do with it. Where gates belong to tokens, as in every
         # checkpoint of 0.1.0, they are what they were then, to the bit.
         apart = self.by_word(selector) and _is_plain(reader.hidden) and not tracing()
-        x = self.parts(selector, features) if apart else self.join(selector, features)
+        x = self.parts(selector, features, normed) if apart else self.join(selector, features, normed)
         return reader(x, mean_of_word if self.by_word(selector) else None)
 
     def log_odds(self, selector: int, x: Tensor) -> Tensor:
@@ -274,7 +296,8 @@ class GateHead(nn.Module):
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
         needed = self.needed(chosen)
         mean_of_word = mean_over_words(batch.same_word) if any(self.by_word(k) for k in needed) else None
-        shapes = [self._shapes(k, features, mean_of_word) for k in needed]
+        normed = self._shared(needed, features)
+        shapes = [self._shapes(k, features, normed, mean_of_word) for k in needed]
         alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
         config, threshold, surface_ids = self.config, self.config.gate_threshold, batch.surface_ids
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)

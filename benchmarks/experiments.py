@@ -91,6 +91,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, states alone": _of_meaning("selector_inputs", ["state"], ["state"]),
     "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "removal", "alone"], ["state"]),
     "default, last layer": _of_meaning("selector_layer", -1, 0.66),
+    "default, three layers": _of_meaning("selector_layer", [0.0, 0.5, 1.0], 0.66),
     "default, gates of tokens": {"model.selector_unit": "token", "model.meaning_weight": 0.0},
     "default, 6 subsets": {"removal_subsets": 6},
     **{
@@ -99,7 +100,7 @@ ROWS: dict[str, dict[str, Any]] = {
     },
     # What `entities` is made of.
     "default, form alone": {"model.meaning_weight": 0.0},
-    "default, entities of the last layer": _of_meaning("selector_layer", [0.0, 0.5, 1.0], -1),
+    "default, entities of the last layer": _of_meaning("selector_layer", 0.66, -1),
     "default, 4 passes of form": {"entities_epochs": 4},
     # The contrastive objective.
     "as-written": {"recipe": "as-written", **PROTOTYPE},
@@ -147,13 +148,17 @@ _outputs: dict[str | None, dict[tuple[Any, ...], Any]] = {}
 Subset = tuple[np.ndarray, np.ndarray]  # token ids, and which of them are kept
 
 
-def embed_subsets(model: HardKumaModel, rows: Sequence[Subset]) -> Tensor:
+_embed = SubsetEncoder.embed
+encoder_of = functools.lru_cache(maxsize=1)(SubsetEncoder)
+
+
+def embed_subsets(encoder: SubsetEncoder, rows: Sequence[Subset]) -> Tensor:
     """Embeddings, (rows, dim); removed tokens are left out instead of masked, which is the same up to rounding."""
-    known = _embeddings.setdefault(model.config.encoder_fingerprint, {})
+    known = _embeddings.setdefault(encoder.model.config.encoder_fingerprint, {})
     keys = [(ids.tobytes(), kept.tobytes()) for ids, kept in rows]
     missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     if missing:
-        known.update(zip(missing, SubsetEncoder(model).embed(list(missing.values())), strict=True))
+        known.update(zip(missing, _embed(encoder, list(missing.values())), strict=True))
     return torch.stack([known[key] for key in keys])
 
 
@@ -172,22 +177,27 @@ class FrozenEncoder(SentenceEncoder):
         chosen = [[True] * len(item) for item in tokens] if kept is None else kept
         pairs = zip(tokens, chosen, strict=True)
         return embed_subsets(
-            self.model, [(np.array(item.ids), np.array(row) | ~np.array(item.content)) for item, row in pairs]
+            SubsetEncoder(self.model),
+            [(np.array(item.ids), np.array(row) | ~np.array(item.content)) for item, row in pairs],
         )
 
 
 @contextmanager
 def remembered_subsets() -> Iterator[None]:
-    """Inside, `HardKumaModel.encode_subsets`, by which a run looks how good its gates are, embeds a subset once."""
+    """Inside, a run embeds a subset once: those that it learns from, and, by `HardKumaModel.encode_subsets`, those by which
+    it looks how good its gates are."""
 
     def encode_subsets(model: HardKumaModel, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         content = content_mask(model.config, input_ids, attention_mask, None)
         rows: list[Subset] = []
         for ids, mask, free, sets in zip(input_ids, attention_mask.bool(), content, kept.bool(), strict=True):
             rows += [(ids[mask].numpy(), (row | ~free)[mask].numpy()) for row in sets]
-        return embed_subsets(model, rows).unflatten(0, kept.shape[:2])
+        return embed_subsets(encoder_of(model), rows).unflatten(0, kept.shape[:2])
 
-    with patch.object(HardKumaModel, "encode_subsets", encode_subsets):
+    with (
+        patch.object(HardKumaModel, "encode_subsets", encode_subsets),
+        patch.object(SubsetEncoder, "embed", embed_subsets),
+    ):
         yield
 
 

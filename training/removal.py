@@ -79,7 +79,7 @@ def train_by_removal(
     inputs = read_inputs(model, store, sentences, selector, progress)
     anchors = torch.from_numpy(np.asarray(store.anchors()[sentences.rows]))
     values = ValueStore(store.folder / "removal", model, sentences, accelerator, interrupted, progress)
-    jobs = random_subsets(sentences.counts, recipe.removal_subsets, np.random.default_rng(recipe.seed))
+    jobs = random_subsets(sentences.tokens, recipe.removal_subsets, recipe.seed)
     measured = values.measure(anchors, jobs)
     if measured is None:
         return None

@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import json
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -46,18 +47,24 @@ def subset_sizes(words: int) -> list[int]:
     return sorted({count_at_rate(words, rate) for rate in RATES})
 
 
-def random_subsets(counts: np.ndarray, number: int, generator: np.random.Generator) -> list[Job]:
+def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> list[Job]:
     """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
 
-    >>> random_subsets(np.array([8]), 2, np.random.default_rng(0))
-    [(0, [0, 1, 7]), (0, [4, 6, 7])]
+    They hang on the sentence's tokens and the seed, and not on the other sentences: what they are worth is the same where
+    there is more text, or less.
+
+    >>> sentence = TokenWords(ids=np.arange(10), words=np.arange(10) - 1)
+    >>> jobs = random_subsets([sentence, sentence], 2, seed=0)
+    >>> [(number, len(words)) for number, words in jobs], jobs[0][1] == jobs[2][1]
+    ([(0, 2), (0, 2), (1, 2), (1, 2)], True)
     """
     jobs = []
-    for sentence, words in enumerate(counts.tolist()):
-        sizes = generator.permutation(subset_sizes(words))
+    for sentence, tokens in enumerate(sentences):
+        generator = np.random.default_rng([seed, zlib.crc32(tokens.ids.astype(np.int64).tobytes())])
+        sizes = generator.permutation(subset_sizes(tokens.number))
         for pair in range(math.ceil(number / 2)):
             for _ in range(2):
-                chosen = generator.choice(words, sizes[pair % len(sizes)], replace=False)
+                chosen = generator.choice(tokens.number, sizes[pair % len(sizes)], replace=False)
                 jobs.append((sentence, sorted(chosen.tolist())))
     return jobs
 

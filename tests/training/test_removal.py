@@ -13,7 +13,7 @@ from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.criterion import selection_quality
 from hardkuma.training.recipe import Recipe
 from hardkuma.training.removal import train_by_removal
-from hardkuma.training.sentences import MIN_WORDS, read_sentences
+from hardkuma.training.sentences import MIN_WORDS, TokenWords, read_sentences
 from hardkuma.training.store import StateStore, build_store
 from hardkuma.training.subsets import SubsetEncoder, random_subsets, subset_sizes
 
@@ -47,11 +47,22 @@ def test_sizes_are_those_of_the_rates(words: int) -> None:
 
 
 def test_random_subsets_come_in_pairs_of_one_size() -> None:
-    jobs = random_subsets(np.array([4, 30]), 6, np.random.default_rng(0))
+    sentences = [TokenWords(np.arange(words), np.arange(words)) for words in (4, 30)]
+    jobs = random_subsets(sentences, 6, seed=0)
     assert len(jobs) == 12
     for first, second in zip(jobs[::2], jobs[1::2], strict=True):
         assert first[0] == second[0] and len(first[1]) == len(second[1])
         assert len(set(first[1])) == len(first[1]) in subset_sizes([4, 30][first[0]])
+
+
+def test_random_subsets_hang_on_the_sentence_and_the_seed() -> None:
+    short, long = (TokenWords(np.arange(words), np.arange(words)) for words in (4, 30))
+    alone = random_subsets([long], 6, seed=0)
+    assert [words for number, words in random_subsets([short, long], 6, seed=0) if number == 1] == [job[1] for job in alone]
+    assert random_subsets([long], 2, seed=0) == alone[:2]
+    assert random_subsets([long], 6, seed=1) != alone
+    other = TokenWords(np.arange(30) + 1, np.arange(30))
+    assert random_subsets([other], 6, seed=0) != alone
 
 
 def test_words_are_those_of_the_text(store: StateStore) -> None:
