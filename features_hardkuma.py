@@ -30,7 +30,7 @@ from .configuration_hardkuma import MEASURES, HardKumaConfig
 from .inputs_hardkuma import TokenBatch, attendable, tracing
 from .layers_hardkuma import is_last, layer_number, norm_name, state_name
 from .outputs_hardkuma import EncodedTokens
-from .pooling_hardkuma import pool
+from .pooling_hardkuma import normalize, pool
 from .surface_hardkuma import NUM_SURFACE_CLASSES
 
 
@@ -177,7 +177,7 @@ def _compare_words(
     result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
     anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
     if config.reads("anchor", selectors):
-        features["anchor"] = states * nn.functional.normalize(anchor, dim=-1)
+        features["anchor"] = states * normalize(anchor)
     if config.reads("removal", selectors):
         firsts = batch.content & ~batch.continues
         features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
@@ -206,33 +206,32 @@ def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tenso
     >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, firsts, same)[0, :, 4]
     tensor([2., 2., 1.])
     """
-    inside = mask.to(states.dtype)[..., None]
-    total = inside.transpose(1, 2) @ states  # (batch, 1, hidden)
+    inside = mask.to(states.dtype)
+    total = inside[:, None] @ states  # (batch, 1, hidden)
     whole = total.norm(dim=-1).clamp_min(1e-12)
-    directions = torch.cat([total / whole[..., None], nn.functional.normalize(anchor, dim=-1)], dim=1)
+    directions = torch.cat([total / whole[..., None], normalize(anchor)], dim=1)
     # By products of matrices: what is (batch, length, hidden) is read and never written. Four times as fast in this order,
     # of two rows by many, as in the other.
-    along, cosines = (directions @ states.transpose(1, 2) * inside.transpose(1, 2)).unbind(1)
+    along, cosines = (directions @ states.transpose(1, 2) * inside[:, None]).unbind(1)
     products = states @ states.transpose(1, 2)
-    squares = products.diagonal(dim1=1, dim2=2) * inside[..., 0]
+    squares = products.diagonal(dim1=1, dim2=2) * inside
     # The gradient of a root is infinite at 0, where padding is.
-    norms = squares.clamp_min(1e-24).sqrt() * inside[..., 0]
-
-    def lost(along: Tensor, squares: Tensor) -> Tensor:
-        """1 - cos(s - part, s), accurate where it is small: sin^2 / (1 + cos), by the part that is perpendicular to s."""
-        across = (squares - along.square()).clamp_min(0.0)
-        # Without a word that is all there is nothing is left but rounding, which has no direction.
-        left = torch.maximum((whole - along).square() + across, 1e-5 * whole.square())
-        cosine = (whole - along) / left.sqrt()
-        return torch.where(cosine > 0, across / left / (1 + cosine.clamp_min(0.0)), 1 - cosine)
-
-    summed = same @ torch.stack(
-        [norms, cosines / norms.clamp_min(1e-12), lost(along, squares), inside[..., 0], along], dim=-1
-    )
+    norms = squares.clamp_min(1e-24).sqrt() * inside
+    of_word = same @ torch.stack([norms, cosines / norms.clamp_min(1e-12), inside, along], dim=-1)
+    squares_of_word = (same @ products * same).sum(-1)  # |sum_w h|^2
+    # 1 - cos(s - part, s) of single tokens and of words, accurate where it is small: sin^2 / (1 + cos), by what of the part
+    # is perpendicular to s.
+    along = torch.stack([along, of_word[..., 3]])
+    across = (torch.stack([squares, squares_of_word]) - along.square()).clamp_min(0.0)
+    rest = whole - along
+    # Without a word that is all there is nothing is left but rounding, which has no direction.
+    left = torch.maximum(rest.square() + across, 1e-5 * whole.square())
+    cosine = rest / left.sqrt()
+    lost, lost_with_word = torch.where(cosine > 0, across / (left * (1 + cosine.clamp_min(0.0))), 1 - cosine)
+    lost = (same @ lost[..., None])[..., 0]
     words = firsts.sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
-    of_word = lost(summed[..., 4], (same @ products * same).sum(-1))  # |sum_w h|^2
-    measures = [summed[..., 0], summed[..., 1], summed[..., 2], of_word, summed[..., 3], words]
-    return torch.stack(measures, dim=-1) * inside
+    measures = [of_word[..., 0], of_word[..., 1], lost, lost_with_word, of_word[..., 2], words]
+    return torch.stack(measures, dim=-1) * inside[..., None]
 
 
 def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedTokens) -> Encoding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -161,23 +162,51 @@ def test_the_modes_of_a_trained_encoder_stay(make_model: Callable, tokenize: Cal
         assert parameter.grad is None or bool(torch.isfinite(parameter.grad).all()), name
 
 
-def test_many_threads_share_one_memory(make_model: Callable, tokenize: Callable) -> None:
+def test_many_threads_share_one_memory(make_model: Callable, tokenize: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     model, other = make_model(**READS), make_model(**READS)
     inputs = [tokenize(model, [text]) for text in SENTENCES]
     found: dict[int, Tensor] = {}
+    filling: list[int] = []  # how many threads are filling the memory, whenever one begins
+    now, start, encode = [0], threading.Barrier(len(inputs)), TokensAlone._encode
+
+    def encode_slowly(self: TokensAlone, tokens: Tensor) -> Tensor:
+        now[0] += 1
+        filling.append(now[0])
+        time.sleep(0.02)  # so that without a lock others would come in between
+        now[0] -= 1
+        return encode(self, tokens)
 
     def run(number: int) -> None:
+        start.wait()
         with torch.no_grad():
             found[number] = model(**inputs[number]).gate_probs
 
+    with torch.no_grad():
+        expected = [other(**given).gate_probs for given in inputs]
+    monkeypatch.setattr(TokensAlone, "_encode", encode_slowly)
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(inputs))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(filling) > 1 and max(filling) == 1
+    for number, probs in enumerate(expected):
+        assert torch.allclose(found[number], probs, atol=2e-4)
+
+
+def test_a_module_in_anothers_place_is_noticed(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(**READS)
+    inputs = tokenize(model, SENTENCES)
     with torch.no_grad():
-        for number, given in enumerate(inputs):
-            assert torch.allclose(found[number], other(**given).gate_probs, atol=2e-4)
+        before = model(**inputs).gate_probs
+        layers = model.encoder.encoder.layer
+        layers[0] = copy.deepcopy(layers[0])
+        for weight in layers[0].parameters():
+            weight.mul_(1.5)
+        fresh = copy.deepcopy(model)
+        fresh._alone = None
+        after = model(**inputs).gate_probs
+        assert torch.equal(after, fresh(**inputs).gate_probs) and not torch.allclose(after, before, atol=1e-3)
 
 
 def test_what_cannot_be_read_is_said(make_model: Callable, tokenize: Callable) -> None:
