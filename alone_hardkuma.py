@@ -13,7 +13,6 @@ sentence, so a sentence still costs one pass.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,8 +49,11 @@ class TokensAlone:
         # What the vectors were made of; by token, the row of its vector, or -1; the vectors. Replaced as one: other threads
         # may be reading.
         self._known: tuple[Any, Tensor, Tensor] | None = None
-        self._parts: list[nn.Module] = []  # all modules of the encoder, as they were when they were last looked for
-        self._adapted: list[nn.Module] = []  # those with adapters that can be switched
+        # The encoder's modules when they were last looked for: where they keep their weights and their children, and those
+        # with adapters that can be switched.
+        self._weights: list[dict[str, nn.Parameter | None]] = []
+        self._children: list[dict[str, nn.Module | None]] = []
+        self._adapted: list[nn.Module] = []
 
     def vectors(self, input_ids: Tensor) -> Tensor:
         """(batch, length) token ids -> (batch, length, hidden) vectors of length 1, fp32."""
@@ -79,18 +81,34 @@ class TokensAlone:
             with _FILLING:
                 known, made_of = self._known, self._state()  # another thread may have been here
                 if known is None or known[0] != made_of:
-                    self._parts = list(self.encoder.modules())
-                    self._adapted = [layer for layer in self._parts if hasattr(layer, "_disable_adapters")]
-                    made_of = self._state()
+                    made_of = self._look()
                     known = (made_of, *self._nothing(input_ids.device))
                 known = self._known = (made_of, *self._learn(known[1], known[2], input_ids))
         return known[1], known[2]
 
+    def _look(self) -> Any:
+        """Find the encoder's modules, and return `_state`."""
+        modules = list(self.encoder.modules())
+        self._adapted = [layer for layer in modules if hasattr(layer, "_disable_adapters")]
+        self._weights, self._children = [part._parameters for part in modules], [part._modules for part in modules]
+        for weight in (weight for place in self._weights for weight in place.values()):
+            if type(weight) is not nn.Parameter and hasattr(weight, "device_mesh"):
+                raise ValueError(
+                    'a selector that reads tokens "alone" needs the encoder whole on each device, and it is sharded; leave '
+                    '"alone" out of selector_inputs, or do not shard.'
+                )
+        return self._state()
+
     def _state(self) -> Any:
-        """What the vectors hang on. Where a module was put in another's place, its parent, which is known, tells."""
-        children = [child for part in self._parts for child in part._modules.values()]
+        """What the vectors hang on: the encoder's modules, where its weights are and how often they have been changed in
+        place, and the adapters in use. Looked at in every call, so it must be fast."""
+        children = [child for place in self._children for child in place.values()]
+        weights = [weight for place in self._weights for weight in place.values() if weight is not None]
+        places = [weight.data_ptr() for weight in weights]
+        # Weights that were made in inference mode cannot change, and do not count.
+        changes = [0 if weight.is_inference() else weight._version for weight in weights]
         adapters = [(layer.disable_adapters, tuple(layer.active_adapters)) for layer in self._adapted]  # type: ignore[arg-type]
-        return list(map(id, children)), _weights_of(self._parts), adapters
+        return children, places, changes, adapters
 
     def _nothing(self, device: torch.device) -> tuple[Tensor, Tensor]:
         size = len(embedding_table(self.encoder))
@@ -127,26 +145,12 @@ class TokensAlone:
         return normalize(pooled[:, : states.shape[-1]])
 
 
-def _weights_of(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Where the weights of these modules are, and how often they have been changed in place."""
-    state = []
-    for weight in (weight for module in modules for weight in module._parameters.values() if weight is not None):
-        if type(weight) is not nn.Parameter and hasattr(weight, "device_mesh"):
-            raise ValueError(
-                'a selector that reads tokens "alone" needs the encoder whole on each device, and it is sharded; leave '
-                '"alone" out of selector_inputs, or do not shard.'
-            )
-        # Weights that were made in inference mode cannot change.
-        state.append((weight.data_ptr(), 0 if weight.is_inference() else weight._version))
-    return state
-
-
 def alone_measures(vectors: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor:
     """How much of its sentence each word has by itself, in three numbers that every token of the word carries.
 
     Args:
         vectors: (batch, length, hidden) of the tokens alone, of length 1.
-        anchor: (batch, 1, hidden) the sentence's pooled state.
+        anchor: (batch, 1, hidden) the sentence's pooled state, of length 1.
         batch: its words and content.
 
     Returns:
@@ -164,7 +168,7 @@ def alone_measures(vectors: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor
     joins = batch.same_word * content[:, None]
     products = joins @ (vectors @ vectors.transpose(1, 2))  # of words with tokens
     scales = (products * joins).sum(-1).clamp_min(1e-12).rsqrt() * content  # 1 / length of the word's sum
-    along = (normalize(anchor) @ vectors.transpose(1, 2)).transpose(1, 2)  # in this order four times as fast
+    along = (anchor @ vectors.transpose(1, 2)).transpose(1, 2)  # in this order four times as fast
     with_anchor = (joins @ along)[..., 0] * scales  # cos(u_w, a)
     with_total = (products @ scales[..., None])[..., 0] * scales  # u_w U
     firsts = ~batch.continues

@@ -22,7 +22,7 @@ logger = logging.get_logger(__name__)
 SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
-SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "removal", "alone")
+SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "pooled", "removal", "alone")
 SELECTOR_UNITS = ("token", "word", "name", "kind")
 SHAPE_BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
@@ -32,7 +32,7 @@ RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 # Inputs that are measures of words, and how many numbers each stands for.
-MEASURES = {"removal": 6, "alone": 3}
+MEASURES = {"pooled": 4, "removal": 2, "alone": 3}
 
 # The selectors of a released checkpoint: which words carry the sentence's embedding, and which are names.
 MEANING, ENTITIES = "meaning", "entities"
@@ -127,8 +127,9 @@ class HardKumaConfig(PreTrainedConfig):
     """What a selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
     non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention received and given),
     "shape" (one-hot class of the word's form, needs `surface_ids`), "anchor" (last state times sentence embedding),
-    "removal" (what the sentence's pooled state loses without the word, see features_hardkuma.py), "alone" (how much of it
-    the word has by itself, see alone_hardkuma.py)."""
+    "pooled" (what the word brings into the sentence's pooled state, and how many words there are), "removal" (what that
+    state loses without the word; both in features_hardkuma.py), "alone" (how much of it the word has by itself, see
+    alone_hardkuma.py)."""
     selector_layer: int | float | list[int | float] | dict[str, int | float | list[int | float]] = -1
     """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
     encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""

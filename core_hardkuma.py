@@ -140,21 +140,26 @@ class HardKumaCore(HardKumaPreTrainedModel):
         """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
         of a selector whose gates belong to words ("word") at least the most probable word is selected."""
         units = [self.config.of_selector("selector_unit", k) for k in selectors]
-        if rate is None and "word" not in units:
-            return (probs > self.config.decision_threshold).float()
+        if rate is None:
+            return self._pass_threshold(probs, batch, [number for number, unit in enumerate(units) if unit == "word"])
         rows = []
         for unit, row in zip(units, probs.split(1, dim=1), strict=True):
-            if rate is None:
-                passed = (row > self.config.decision_threshold).float()
-                some = (passed > 0).any(-1, keepdim=True)
-                # A compiled graph always looks for the best word; else only where it is needed.
-                if unit == "word" and (tracing() or not bool(some.all())):
-                    passed = torch.where(some, passed, select_best_word(row, self._words(batch), batch.continues))
-                rows.append(passed)
-            elif unit == "token":
+            if unit == "token":
                 rows.append(select_rate(row, batch.content[:, None], rate))
             else:
                 rows.append(select_words(row, self._words(batch), batch.continues, rate))
+        return torch.cat(rows, dim=1)
+
+    def _pass_threshold(self, probs: Tensor, batch: TokenBatch, never_empty: list[int]) -> Tensor:
+        """What passes the threshold; where nothing does, of the selectors `never_empty` the most probable word."""
+        passed = (probs > self.config.decision_threshold).float()
+        # A compiled graph always looks for the best word; else only where it is needed.
+        if not never_empty or (not tracing() and bool(passed[:, never_empty].amax(-1).all())):
+            return passed
+        rows = list(passed.split(1, dim=1))
+        for number in never_empty:
+            best = select_best_word(probs[:, number : number + 1], self._words(batch), batch.continues)
+            rows[number] = torch.where((rows[number] > 0).any(-1, keepdim=True), rows[number], best)
         return torch.cat(rows, dim=1)
 
     def _words(self, batch: TokenBatch) -> Tensor:

@@ -5,8 +5,9 @@ With last states h_i, their sum s over the n tokens of the sentence and the sent
 encoder pass that speak of removal are, for a word w with tokens i in w:
 
     "anchor"    h_i * a / |a|                                       (product of each dimension)
-    "removal"   sum |h_i|, sum cos(h_i, a), sum l({i}), l(w), |w|, log words
-                where l(S) = 1 - cos(s - sum_S h_j, s)              (pooled leave-one-out)
+    "pooled"    sum |h_i|, sum cos(h_i, a), |w|, log words          (what the word brings into the pool)
+    "removal"   sum l({i}), l(w)                                    (pooled leave-one-out)
+                where l(S) = 1 - cos(s - sum_S h_j, s)
 
 What words mean by themselves, "alone", is in alone_hardkuma.py.
 """
@@ -175,12 +176,13 @@ def _compare_words(
     """Add the features that compare words with their sentence."""
     features, states = result.features, result.states.float()
     result.pooled = pool(states, batch.mask[:, None], config.pooling_modes)
-    anchor = result.pooled[..., : states.shape[-1]]  # (batch, 1, hidden), by the first mode
+    anchor = normalize(result.pooled[..., : states.shape[-1]])  # (batch, 1, hidden), by the first mode
     if config.reads("anchor", selectors):
-        features["anchor"] = states * normalize(anchor)
+        features["anchor"] = states * anchor
+    if config.reads("pooled", selectors):
+        features["pooled"] = pooled_measures(states, anchor, batch)
     if config.reads("removal", selectors):
-        firsts = batch.content & ~batch.continues
-        features["removal"] = removal_measures(states, anchor, batch.mask, firsts, batch.same_word)
+        features["removal"] = removal_measures(states, batch.mask, batch.same_word)
     if config.reads("alone", selectors):
         if batch.input_ids is None:
             raise ValueError('this model reads tokens "alone" and must know which they are: pass input_ids.')
@@ -188,50 +190,65 @@ def _compare_words(
         features["alone"] = alone_measures(vectors, anchor, batch)
 
 
-def removal_measures(states: Tensor, anchor: Tensor, mask: Tensor, firsts: Tensor, same: Tensor) -> Tensor:
-    """What a sentence's pooled state would lose without a word, in six numbers that every token of the word carries.
+def pooled_measures(states: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor:
+    """What a word brings into its sentence's pooled state, in four numbers that every token of the word carries.
 
     Args:
         states: (batch, length, hidden) last states, fp32.
-        anchor: (batch, 1, hidden) the sentence's pooled state.
-        mask, firsts: (batch, length) bool, the tokens of the sentence, and the first one of each of its words.
+        anchor: (batch, 1, hidden) the sentence's pooled state, of length 1.
+        batch: its words.
+
+    Returns:
+        (batch, length, 4); see the equations above.
+
+    >>> from hardkuma.inputs_hardkuma import prepare
+    >>> batch = prepare(HardKumaConfig(), torch.tensor([[5, 6, 7]]), continues=torch.tensor([[False, True, False]]))
+    >>> states = torch.eye(3)[None]
+    >>> pooled_measures(states, normalize(states.mean(1, keepdim=True)), batch)[0, 0]
+    tensor([2.0000, 1.1547, 2.0000, 0.6931])
+    """
+    inside = batch.mask.to(states.dtype)
+    norms = states.norm(dim=-1)
+    # What is (batch, length, hidden) is read and never written. Four times as fast in this order as in the other.
+    cosines = (anchor @ states.transpose(1, 2))[:, 0] / norms.clamp_min(1e-12)
+    of_word = batch.same_word @ (torch.stack([norms, cosines, torch.ones_like(norms)], dim=-1) * inside[..., None])
+    words = (batch.content & ~batch.continues).sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log()
+    return torch.cat([of_word, words[..., None].expand_as(norms[..., None])], dim=-1) * inside[..., None]
+
+
+def removal_measures(states: Tensor, mask: Tensor, same: Tensor) -> Tensor:
+    """What a sentence's pooled state would lose without a word, in two numbers that every token of the word carries.
+
+    Args:
+        states: (batch, length, hidden) last states, fp32.
+        mask: (batch, length) bool, the tokens of the sentence.
         same: (batch, length, length) fp32, 1 for two tokens of one word; see `same_word`.
 
     Returns:
-        (batch, length, 6); see the equations above.
+        (batch, length, 2); see the equations above.
 
-    >>> states, all_of_them = torch.eye(3)[None], torch.ones(1, 3, dtype=torch.bool)
-    >>> firsts = torch.tensor([[True, False, True]])
     >>> same = torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
-    >>> removal_measures(states, states.mean(1, keepdim=True), all_of_them, firsts, same)[0, :, 4]
-    tensor([2., 2., 1.])
+    >>> removal_measures(torch.eye(3)[None], torch.ones(1, 3, dtype=torch.bool), same)[0, :, 1]
+    tensor([0.4226, 0.4226, 0.1835])
     """
     inside = mask.to(states.dtype)
     total = inside[:, None] @ states  # (batch, 1, hidden)
     whole = total.norm(dim=-1).clamp_min(1e-12)
-    directions = torch.cat([total / whole[..., None], normalize(anchor)], dim=1)
-    # By products of matrices: what is (batch, length, hidden) is read and never written. Four times as fast in this order,
-    # of two rows by many, as in the other.
-    along, cosines = (directions @ states.transpose(1, 2) * inside[:, None]).unbind(1)
+    along = (total / whole[..., None] @ states.transpose(1, 2))[:, 0] * inside
     products = states @ states.transpose(1, 2)
     squares = products.diagonal(dim1=1, dim2=2) * inside
-    # The gradient of a root is infinite at 0, where padding is.
-    norms = squares.clamp_min(1e-24).sqrt() * inside
-    of_word = same @ torch.stack([norms, cosines / norms.clamp_min(1e-12), inside, along], dim=-1)
     squares_of_word = (same @ products * same).sum(-1)  # |sum_w h|^2
     # 1 - cos(s - part, s) of single tokens and of words, accurate where it is small: sin^2 / (1 + cos), by what of the part
     # is perpendicular to s.
-    along = torch.stack([along, of_word[..., 3]])
+    along = torch.stack([along, (same @ along[..., None])[..., 0]])
     across = (torch.stack([squares, squares_of_word]) - along.square()).clamp_min(0.0)
     rest = whole - along
     # Without a word that is all there is nothing is left but rounding, which has no direction.
     left = torch.maximum(rest.square() + across, 1e-5 * whole.square())
     cosine = rest / left.sqrt()
-    lost, lost_with_word = torch.where(cosine > 0, across / (left * (1 + cosine.clamp_min(0.0))), 1 - cosine)
-    lost = (same @ lost[..., None])[..., 0]
-    words = firsts.sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log().expand_as(norms)
-    measures = [of_word[..., 0], of_word[..., 1], lost, lost_with_word, of_word[..., 2], words]
-    return torch.stack(measures, dim=-1) * inside[..., None]
+    lost = torch.where(cosine > 0, across / (left * (1 + cosine.clamp_min(0.0))), 1 - cosine)
+    of_tokens = (same @ lost[0][..., None])[..., 0]
+    return torch.stack([of_tokens, lost[1]], dim=-1) * inside[..., None]
 
 
 def _from_stored(config: HardKumaConfig, batch: TokenBatch, encoded: EncodedTokens) -> Encoding:

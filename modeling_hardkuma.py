@@ -80,7 +80,7 @@ class HardKumaModel(HardKumaCore):
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
             continues: (batch, length) true where a token goes on with the word of the token before; by default what the
-                vocabulary says. Only selectors whose gates belong to words, or that read "removal" or "alone", look at it.
+                vocabulary says. Only selectors whose gates belong to words, or that read measures of words, look at it.
             selector: the name of one selector: the output is then its alone, without a selector axis.
             rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
                 own threshold; in (0, 1], in eval mode only. Counted in words where gates belong to words.

@@ -43,7 +43,7 @@ from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
 from hardkuma.inputs_hardkuma import content_mask
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
-from hardkuma.training.subsets import SubsetEncoder
+from hardkuma.training.subsets import Job, SubsetEncoder, ValueStore
 
 OUTPUT = Path("runs/experiments")
 RESULTS = Path(__file__).with_name("results") / "experiments.jsonl"
@@ -84,12 +84,13 @@ ROWS: dict[str, dict[str, Any]] = {
     # What `meaning` reads and how it is trained.
     "released, without words alone": {
         "recipe": "released",
-        **_of_meaning("selector_inputs", ["state", "removal"], ["state"]),
+        **_of_meaning("selector_inputs", ["state", "pooled"], ["state"]),
     },
-    "default, without words alone": _of_meaning("selector_inputs", ["state", "removal"], ["state"]),
-    "default, measures alone": _of_meaning("selector_inputs", ["removal", "alone"], ["state"]),
+    "default, without words alone": _of_meaning("selector_inputs", ["state", "pooled"], ["state"]),
+    "default, measures alone": _of_meaning("selector_inputs", ["pooled", "alone"], ["state"]),
     "default, states alone": _of_meaning("selector_inputs", ["state"], ["state"]),
-    "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "removal", "alone"], ["state"]),
+    "default, state x anchor too": _of_meaning("selector_inputs", ["state", "anchor", "pooled", "alone"], ["state"]),
+    "default, leave-one-out too": _of_meaning("selector_inputs", ["state", "pooled", "removal", "alone"], ["state"]),
     "default, last layer": _of_meaning("selector_layer", -1, 0.66),
     "default, three layers": _of_meaning("selector_layer", [0.0, 0.5, 1.0], 0.66),
     "default, gates of tokens": {"model.selector_unit": "token", "model.meaning_weight": 0.0},
@@ -148,17 +149,17 @@ _outputs: dict[str | None, dict[tuple[Any, ...], Any]] = {}
 Subset = tuple[np.ndarray, np.ndarray]  # token ids, and which of them are kept
 
 
-_embed = SubsetEncoder.embed
-encoder_of = functools.lru_cache(maxsize=1)(SubsetEncoder)
+# Of subsets that gates learn from: how much they keep, and how much is left without them.
+_values: dict[str | None, dict[tuple[bytes, bytes, tuple[int, ...]], Tensor]] = {}
 
 
-def embed_subsets(encoder: SubsetEncoder, rows: Sequence[Subset]) -> Tensor:
+def embed_subsets(model: HardKumaModel, rows: Sequence[Subset]) -> Tensor:
     """Embeddings, (rows, dim); removed tokens are left out instead of masked, which is the same up to rounding."""
-    known = _embeddings.setdefault(encoder.model.config.encoder_fingerprint, {})
+    known = _embeddings.setdefault(model.config.encoder_fingerprint, {})
     keys = [(ids.tobytes(), kept.tobytes()) for ids, kept in rows]
     missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
     if missing:
-        known.update(zip(missing, _embed(encoder, list(missing.values())), strict=True))
+        known.update(zip(missing, SubsetEncoder(model).embed(list(missing.values())), strict=True))
     return torch.stack([known[key] for key in keys])
 
 
@@ -184,20 +185,33 @@ class FrozenEncoder(SentenceEncoder):
 
 @contextmanager
 def remembered_subsets() -> Iterator[None]:
-    """Inside, a run embeds a subset once: those that it learns from, and, by `HardKumaModel.encode_subsets`, those by which
-    it looks how good its gates are."""
+    """Inside, a run asks the encoder once what a subset is: those that it learns from, and, by
+    `HardKumaModel.encode_subsets`, those by which it looks how good its gates are."""
 
     def encode_subsets(model: HardKumaModel, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         content = content_mask(model.config, input_ids, attention_mask, None)
         rows: list[Subset] = []
         for ids, mask, free, sets in zip(input_ids, attention_mask.bool(), content, kept.bool(), strict=True):
             rows += [(ids[mask].numpy(), (row | ~free)[mask].numpy()) for row in sets]
-        return embed_subsets(encoder_of(model), rows).unflatten(0, kept.shape[:2])
+        return embed_subsets(model, rows).unflatten(0, kept.shape[:2])
 
-    with (
-        patch.object(HardKumaModel, "encode_subsets", encode_subsets),
-        patch.object(SubsetEncoder, "embed", embed_subsets),
-    ):
+    measure_all = ValueStore.measure
+
+    def measure(store: ValueStore, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
+        known = _values.setdefault(store.fingerprint, {})
+        tokens = [store.sentences.tokens[number] for number, _ in jobs]
+        keys = [(item.ids.tobytes(), item.words.tobytes(), tuple(job[1])) for item, job in zip(tokens, jobs, strict=True)]
+        missing = [job for key, job in zip(keys, jobs, strict=True) if key not in known]
+        # What is kept on disk is found by all jobs of a run.
+        some = missing if len(missing) < len(jobs) / 2 else jobs
+        values = measure_all(store, anchors, some)
+        if values is None:
+            return None
+        new = keys if some is jobs else [key for key in keys if key not in known]
+        known.update(zip(new, values, strict=True))
+        return torch.stack([known[key] for key in keys])
+
+    with patch.object(HardKumaModel, "encode_subsets", encode_subsets), patch.object(ValueStore, "measure", measure):
         yield
 
 

@@ -106,7 +106,7 @@ def make_recipe(objective: str, encoder: str, text: Path, output: Path, removal_
         return load_recipe("contrastive", {**common, "max_steps": 1, "epochs": 1, "model.selector_layer": -1})
     meaning = {
         "selector_names": ["meaning"],
-        "selector_inputs": ["state", "removal"],
+        "selector_inputs": ["state", "pooled"],
         "selector_layer": [0.0, 1.0],
         "selector_unit": "word",
         "selector_hidden_size": 64,

@@ -167,7 +167,7 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
 TWO_SELECTORS = {
     "selector_names": ["meaning", "entities"],
     "selector_unit": {"meaning": "word", "entities": "name"},
-    "selector_inputs": {"meaning": ["state", "anchor", "removal", "alone"], "entities": ["state", "norm"]},
+    "selector_inputs": {"meaning": ["state", "anchor", "pooled", "removal", "alone"], "entities": ["state", "norm"]},
     "selector_layer": {"meaning": [0.5, -1], "entities": 0.5},
     "selector_hidden_size": {"meaning": 24, "entities": 16},
     "surface_weight": {"meaning": 0.0, "entities": 0.5},

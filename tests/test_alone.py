@@ -60,7 +60,7 @@ def test_measures_are_those_of_a_loop(make_two: Callable, tokenize: Callable) ->
     inputs = tokenize(model, [*SENTENCES, "Paris"])
     batch = prepare(model.config, **{name: inputs[name] for name in ("input_ids",)}, kinds=model.gate_head.known_kinds)
     vectors = torch.nn.functional.normalize(torch.randn(*batch.mask.shape, 8), dim=-1)
-    anchor = torch.randn(len(batch.mask), 1, 8)
+    anchor = torch.nn.functional.normalize(torch.randn(len(batch.mask), 1, 8), dim=-1)
     found = alone_measures(vectors, anchor, batch)
     assert torch.allclose(found, naive(vectors, anchor, batch), atol=1e-5)
     assert bool(batch.continues.any()) and not bool(found[~batch.content].any())

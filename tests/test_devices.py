@@ -21,7 +21,7 @@ from tests.forks import ForkServer
 
 TEXTS = ["Marie Curie moved to Paris in 1891 .", *SENTENCES[1:], "", "The Museum , and the Bridge"]
 LONG = " ".join(SENTENCES * 3)  # longer than the encoder takes
-READS_ALL = ["state", "input", "norm", "attention", "shape", "anchor", "removal", "alone"]
+READS_ALL = ["state", "input", "norm", "attention", "shape", "anchor", "pooled", "removal", "alone"]
 LOSSES = {
     "num_selectors": 2,
     "temperature": 0.3,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hardkuma import HardKumaConfig, HardKumaModel
-from hardkuma.features_hardkuma import depth_needed, removal_measures
-from hardkuma.inputs_hardkuma import continuing_tokens, same_word
+from hardkuma.features_hardkuma import depth_needed, pooled_measures, removal_measures
+from hardkuma.inputs_hardkuma import continuing_tokens, prepare
 from hardkuma.layers_hardkuma import layer_number
 from hardkuma.pooling_hardkuma import pool
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
@@ -286,9 +286,12 @@ def test_removal_and_anchor_against_a_loop(family: str, make_two: Callable, toke
     content = mask & ~torch.isin(ids, torch.tensor(model.config.special_token_ids))
     continues = continuing_tokens(model.gate_head.token_kinds, ids) & content
     continues[:, 1:] &= content[:, :-1]
-    anchor = pool(states, mask[:, None], ["mean"])
-    found = removal_measures(states, anchor, mask, content & ~continues, same_word(continues).float())
-    assert continues.any() and found.shape == (*ids.shape, 6)
+    anchor = torch.nn.functional.normalize(pool(states, mask[:, None], ["mean"]), dim=-1)
+    batch = prepare(model.config, ids, inputs["attention_mask"], kinds=model.gate_head.token_kinds)
+    assert continues.any() and torch.equal(batch.continues, continues)
+    measures = [pooled_measures(states, anchor, batch), removal_measures(states, mask, batch.same_word)]
+    found = torch.cat(measures, dim=-1)
+    assert found.shape == (*ids.shape, 6)
     wide = states.double()
     for row in range(len(ids)):
         inside = mask[row].nonzero().flatten().tolist()
@@ -306,10 +309,10 @@ def test_removal_and_anchor_against_a_loop(family: str, make_two: Callable, toke
             expected = [
                 sum(float(wide[row, i].norm()) for i in word),
                 sum(cosine(wide[row, i], whole) for i in word),
-                sum(lost([i]) for i in word),
-                lost(word),
                 len(word),
                 torch.tensor(max(count, 1)).double().log().item(),
+                sum(lost([i]) for i in word),
+                lost(word),
             ]
             for i in word:
                 assert found[row, i].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
@@ -321,14 +324,16 @@ def test_a_small_loss_is_accurate() -> None:
     """1 - cos of nearly parallel vectors would lose all its digits in single precision."""
     states = torch.randn(1, 1, 16).expand(1, 200, 16) + 1e-2 * torch.randn(1, 200, 16)
     every = torch.ones(1, 200, dtype=torch.bool)
-    found = removal_measures(states, states.mean(1, keepdim=True), every, every, torch.eye(200)[None])[0, :, 3]
+    found = removal_measures(states, every, torch.eye(200)[None])[0, :, 1]
     wide = states[0].double()
     expected = torch.stack([1 - torch.cosine_similarity(wide.sum(0) - part, wide.sum(0), dim=0) for part in wide])
     assert float(expected.max()) < 1e-7 and bool((found > 0).all())
     assert torch.allclose(found.double(), expected, rtol=0.01, atol=1e-12)
 
 
-@pytest.mark.parametrize("inputs_of_selector", [["anchor"], ["removal"], ["alone"], ["state", "anchor", "removal"]])
+@pytest.mark.parametrize(
+    "inputs_of_selector", [["anchor"], ["pooled"], ["removal"], ["alone"], ["state", "anchor", "pooled"]]
+)
 @torch.no_grad()
 def test_padding_and_company_do_not_matter(inputs_of_selector: list[str], make_model: Callable, tokenize: Callable) -> None:
     model = make_model(selector_unit="word", selector_inputs=inputs_of_selector)
@@ -346,7 +351,9 @@ def test_padding_and_company_do_not_matter(inputs_of_selector: list[str], make_m
 
 
 def test_gradients_of_a_padded_batch_are_finite(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(selector_unit="word", selector_inputs=["state", "removal", "alone"], freeze_encoder=False).train()
+    model = make_model(
+        selector_unit="word", selector_inputs=["state", "pooled", "removal", "alone"], freeze_encoder=False
+    ).train()
     inputs = tokenize(model, SENTENCES)
     assert bool((inputs["attention_mask"] == 0).any())
     model(**inputs, return_loss=True).loss.backward()

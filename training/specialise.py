@@ -197,8 +197,8 @@ def _check(model: HardKumaModel, selectors: Sequence[int]) -> None:
     contextual = [name for name in inputs if name in CONTEXTUAL]
     if contextual:
         raise ValueError(
-            f"selectors that part read {contextual[0]!r}, which knows a word's neighbours; use 'input', and 'removal' or "
-            "'shape' if you like."
+            f"selectors that part read {contextual[0]!r}, which knows a word's neighbours; use 'input', and 'pooled', "
+            "'removal' or 'shape' if you like."
         )
 
 

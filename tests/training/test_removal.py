@@ -17,7 +17,7 @@ from hardkuma.training.sentences import MIN_WORDS, TokenWords, read_sentences
 from hardkuma.training.store import StateStore, build_store
 from hardkuma.training.subsets import SubsetEncoder, random_subsets, subset_sizes
 
-RECIPE = Recipe(objective="removal", removal_sentences=150, removal_epochs=6)
+RECIPE = Recipe(objective="removal", removal_sentences=150, removal_epochs=10)
 ROWS = np.arange(150)
 
 
@@ -27,7 +27,7 @@ def fresh_model() -> HardKumaModel:
         "sentence-transformers/all-MiniLM-L6-v2",
         selector_unit="word",
         selector_layer=[0.5, 1.0],
-        selector_inputs=["state", "removal", "alone"],
+        selector_inputs=["state", "pooled", "alone"],
         selector_hidden_size=16,
         shape_min=0.1,
         target_rate=0.3,

@@ -167,7 +167,7 @@ def test_names_that_somebody_gave(make_model: Callable) -> None:
 def test_a_recipe_says_how_many() -> None:
     settings = load_recipe("specialise", {"kinds": 3}).model_settings()
     assert settings["selector_names"] == ["meaning", "kind_1", "kind_2", "kind_3"]
-    assert settings["selector_inputs"]["kind_3"] == ["input", "removal"]
+    assert settings["selector_inputs"]["kind_3"] == ["input", "pooled", "removal"]
     rates = {"meaning": 0.3, "kind": [0.1, 0.2]}
     assert (
         load_recipe("specialise", {"kinds": 2, "model.target_rate": rates}).model_settings()["target_rate"]["kind_2"] == 0.2
