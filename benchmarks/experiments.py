@@ -178,8 +178,7 @@ class FrozenEncoder(SentenceEncoder):
         chosen = [[True] * len(item) for item in tokens] if kept is None else kept
         pairs = zip(tokens, chosen, strict=True)
         return embed_subsets(
-            SubsetEncoder(self.model),
-            [(np.array(item.ids), np.array(row) | ~np.array(item.content)) for item, row in pairs],
+            self.model, [(np.array(item.ids), np.array(row) | ~np.array(item.content)) for item, row in pairs]
         )
 
 
