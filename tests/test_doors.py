@@ -117,7 +117,7 @@ def make_two() -> HardKumaModel:
         max_seq_length=64,
         selector_names=["meaning", "entities"],
         selector_unit={"meaning": "word", "entities": "name"},
-        selector_inputs={"meaning": ["state", "anchor", "removal", "alone"], "entities": ["state", "norm"]},
+        selector_inputs={"meaning": ["state", "anchor", "pooled", "removal", "alone"], "entities": ["state", "norm"]},
         selector_layer={"meaning": -1, "entities": [0.0, 0.5]},
         surface_weight={"meaning": 0.0, "entities": 0.5},
     )

@@ -28,7 +28,7 @@ def test_the_meaning_of_a_checkpoint_is_taken_as_it_is() -> None:
 
 
 def test_a_meaning_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match="selector_hidden_size = 64, and this recipe 32; use the same, or `--mean"):
+    with pytest.raises(ValueError, match="selector_hidden_size = 128, and this recipe 32; use the same, or `--mean"):
         take_meaning(model_of_specialise(**{"model.selector_hidden_size": 32}), "released")
 
 
