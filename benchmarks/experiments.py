@@ -313,7 +313,8 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
     trainer = Trainer(load_recipe(recipe, changes))
     hand_on(store / "removal", folder / "store" / "removal")
     with remembered_subsets():
-        trainer.run()
+        if not trainer.run():
+            sys.exit(f"{row}, seed {seed}, was interrupted: nothing is kept of it.")
         hand_on(folder / "store", store)
         model = HardKumaModel.from_pretrained(trainer.complete()).eval()
     seconds = time.time() - started
