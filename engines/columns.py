@@ -71,7 +71,7 @@ def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | Non
     >>> from hardkuma import load_released
     >>> table = pyarrow.table({"id": [7], "text": ["Our flight to Oslo was delayed."]})
     >>> add_gates(load_released()[0], table, Outputs(kinds=["terms"])).to_pylist()[0]["terms"]
-    ['flight', 'Oslo', 'delayed']
+    ['Oslo', 'delayed']
     """
     outputs = outputs or Outputs()
     arrow = require("pyarrow", "ray")

@@ -41,7 +41,7 @@ def pandas_gates(
     >>> import pandas
     >>> frames = [pandas.DataFrame({"id": [7], "text": ["Our flight to Oslo was delayed."]})]
     >>> next(pandas_gates(iter(frames), Outputs(kinds=["terms"]))).loc[0, "terms"].tolist()
-    ['flight', 'Oslo', 'delayed']
+    ['Oslo', 'delayed']
     """
     arrow, pd = require("pyarrow", "ray"), require("pandas", "ray")
     outputs = outputs or Outputs()

@@ -56,7 +56,7 @@ def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> l
     >>> sentence = TokenWords(ids=np.arange(10), words=np.arange(10) - 1)
     >>> jobs = random_subsets([sentence, sentence], 2, seed=0)
     >>> [(number, len(words)) for number, words in jobs], jobs[0][1] == jobs[2][1]
-    ([(0, 2), (0, 2), (1, 2), (1, 2)], True)
+    ([(0, 1), (0, 1), (1, 1), (1, 1)], True)
     """
     jobs = []
     for sentence, tokens in enumerate(sentences):
