@@ -94,7 +94,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, last layer": _of_meaning("selector_layer", -1, 0.66),
     "default, three layers": _of_meaning("selector_layer", [0.0, 0.5, 1.0], 0.66),
     "default, gates of tokens": {"model.selector_unit": "token", "model.meaning_weight": 0.0},
-    "default, 6 subsets": {"removal_subsets": 6},
     **{
         f"released text, {n:,} sentences": {"recipe": "released", "max_sentences": n}
         for n in (1000, 2000, 4000, 8000, 16000)
