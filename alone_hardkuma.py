@@ -166,11 +166,11 @@ def alone_measures(vectors: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor
     # All of it by products of tokens with tokens and with a, so that what is (batch, length, hidden) is read and never
     # written. `joins` sums over the tokens of a word.
     joins = batch.same_word * content[:, None]
-    products = joins @ (vectors @ vectors.transpose(1, 2))  # of words with tokens
+    products = joins.bmm(vectors.bmm(vectors.transpose(1, 2)))  # of words with tokens
     scales = (products * joins).sum(-1).clamp_min(1e-12).rsqrt() * content  # 1 / length of the word's sum
-    along = (anchor @ vectors.transpose(1, 2)).transpose(1, 2)  # in this order four times as fast
-    with_anchor = (joins @ along)[..., 0] * scales  # cos(u_w, a)
-    with_total = (products @ scales[..., None])[..., 0] * scales  # u_w U
+    along = anchor.bmm(vectors.transpose(1, 2)).transpose(1, 2)  # in this order four times as fast
+    with_anchor = joins.bmm(along)[..., 0] * scales  # cos(u_w, a)
+    with_total = products.bmm(scales[..., None])[..., 0] * scales  # u_w U
     firsts = ~batch.continues
     size = (with_total * firsts).sum(-1, keepdim=True)  # |U|^2
     total_with_anchor = (with_anchor * firsts).sum(-1, keepdim=True)

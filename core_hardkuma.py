@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -125,7 +126,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
         selectors: Sequence[int],
         rate: float | None,
     ) -> Tensor:
-        """(batch, selectors, length): drawn in training; in eval by the threshold, or at a rate."""
+        """(batch, selectors, length), 0 off content: drawn in training; in eval by the threshold, or at a rate."""
         if not self.training:
             return self._decide(probs, batch, selectors, rate)
         if rate is not None:
@@ -134,7 +135,7 @@ class HardKumaCore(HardKumaPreTrainedModel):
             noise = torch.rand_like(probs)
         elif noise.shape != probs.shape:
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
-        return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold)
+        return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold) * batch.content[:, None]
 
     def _decide(self, probs: Tensor, batch: TokenBatch, selectors: Sequence[int], rate: float | None) -> Tensor:
         """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
@@ -182,9 +183,11 @@ class HardKumaCore(HardKumaPreTrainedModel):
         return anchor
 
     def _check_finite(self, vectors: Tensor) -> None:
-        if tracing() or bool(torch.isfinite(vectors).all()):
+        if tracing() or math.isfinite(float(vectors.detach().sum())):
             return
         rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
+        if not rows:
+            return  # large numbers, whose sum alone is infinite
         raise ValueError(
             f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
             "dtype=torch.float32."

@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from .alone_hardkuma import TokensAlone, alone_measures
 from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
 from .configuration_hardkuma import MEASURES, HardKumaConfig
-from .inputs_hardkuma import TokenBatch, attendable, tracing
+from .inputs_hardkuma import TokenBatch, attendable, tracing, without_autocast
 from .layers_hardkuma import is_last, layer_number, norm_name, state_name
 from .outputs_hardkuma import EncodedTokens
 from .pooling_hardkuma import normalize, pool
@@ -164,8 +164,7 @@ def read_features(
         ids = torch.zeros_like(batch.mask, dtype=torch.long) if batch.surface_ids is None else batch.surface_ids
         features["shape"] = nn.functional.one_hot(ids, NUM_SURFACE_CLASSES)
     if any(config.reads(name, chosen) for name in ("anchor", *MEASURES)):
-        # Autocast would measure in half precision.
-        with torch.autocast(device_type=result.states.device.type, enabled=False):
+        with without_autocast(result.states.device):  # which would measure in half precision
             _compare_words(result, config, batch, alone, chosen)
     return result
 
@@ -210,8 +209,8 @@ def pooled_measures(states: Tensor, anchor: Tensor, batch: TokenBatch) -> Tensor
     inside = batch.mask.to(states.dtype)
     norms = states.norm(dim=-1)
     # What is (batch, length, hidden) is read and never written. Four times as fast in this order as in the other.
-    cosines = (anchor @ states.transpose(1, 2))[:, 0] / norms.clamp_min(1e-12)
-    of_word = batch.same_word @ (torch.stack([norms, cosines, torch.ones_like(norms)], dim=-1) * inside[..., None])
+    cosines = anchor.bmm(states.transpose(1, 2))[:, 0] / norms.clamp_min(1e-12)
+    of_word = batch.same_word.bmm(torch.stack([norms, cosines, torch.ones_like(norms)], dim=-1) * inside[..., None])
     words = (batch.content & ~batch.continues).sum(-1, keepdim=True).clamp_min(1).to(states.dtype).log()
     return torch.cat([of_word, words[..., None].expand_as(norms[..., None])], dim=-1) * inside[..., None]
 

@@ -30,9 +30,9 @@ def log1mexp(x: Tensor) -> Tensor:
     >>> log1mexp(torch.tensor([1e-6, 20.0]))
     tensor([-1.3816e+01, -2.0612e-09])
     """
-    x = x.clamp_min(math.sqrt(torch.finfo(x.dtype).tiny))
-    small, large = x.clamp_max(LN2), x.clamp_min(LN2)
-    return torch.where(x < LN2, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
+    minus = -x.clamp_min(math.sqrt(torch.finfo(x.dtype).tiny))
+    small, large = minus.clamp_min(-LN2), minus.clamp_max(-LN2)
+    return torch.where(minus > -LN2, torch.log(-torch.expm1(small)), torch.log1p(-torch.exp(large)))
 
 
 def _log_softplus(x: Tensor) -> Tensor:
@@ -59,6 +59,7 @@ class Kumaraswamy(Distribution):
         alpha, beta = torch.as_tensor(alpha), torch.as_tensor(beta)
         dtype = torch.promote_types(torch.promote_types(alpha.dtype, beta.dtype), torch.float32)
         self.alpha, self.beta = torch.broadcast_tensors(alpha.to(dtype), beta.to(dtype))
+        self._log_complements: dict[float, Tensor] = {}  # log(1 - u^alpha) by log u, once asked for without gradients
         super().__init__(self.alpha.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Distribution:
@@ -66,7 +67,11 @@ class Kumaraswamy(Distribution):
 
     def _log_survival(self, log_u: Tensor | float) -> Tensor:
         """log P(U > u) = beta log(1 - u^alpha), from log u < 0."""
-        return self.beta * log1mexp(-self.alpha * log_u)
+        if isinstance(log_u, Tensor) or torch.is_grad_enabled():
+            return self.beta * log1mexp(-self.alpha * log_u)
+        if log_u not in self._log_complements:
+            self._log_complements[log_u] = log1mexp(-self.alpha * log_u)
+        return self.beta * self._log_complements[log_u]
 
     def _inside(self, u: Tensor) -> Tensor:
         info = torch.finfo(self.alpha.dtype)
@@ -150,7 +155,9 @@ class Kumaraswamy(Distribution):
         # -log p = softplus(-logit p). The ratio is taken in log space: both may be far below the smallest float.
         log_ratio = _log_softplus(-before - log_odds) - _log_softplus(-before)
         # No shift means no change, to the bit.
-        return self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
+        moved = self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
+        moved._log_complements = self._log_complements  # they do not hang on beta
+        return moved
 
     def _with_beta(self, beta: Tensor) -> Kumaraswamy:
         return Kumaraswamy(self.alpha, beta, validate_args=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,19 @@ def _take(tensor: Tensor, index: Tensor | None, dim: int) -> Tensor:
 def tracing() -> bool:
     """Whether a tracer or compiler is watching, for which no decision may depend on values."""
     return torch.jit.is_tracing() or torch.compiler.is_compiling()
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Full precision for a while, also where a caller wants the encoder in mixed precision.
+
+    >>> with torch.autocast("cpu", torch.bfloat16), without_autocast(torch.device("cpu")):
+    ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+    torch.float32
+    """
+    # Entering torch.autocast takes as long as several operators, so only where it is on.
+    if tracing() or torch.is_autocast_enabled(device.type):
+        return torch.autocast(device_type=device.type, enabled=False)
+    return nullcontext()
 
 
 def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None, special: Tensor | None) -> Tensor:

@@ -26,7 +26,7 @@ from transformers.utils import logging
 from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .core_hardkuma import HardKumaCore
 from .gates_hardkuma import Kumaraswamy, make_gate
-from .inputs_hardkuma import content_mask, prepare, to_device, tracing
+from .inputs_hardkuma import content_mask, prepare, to_device, tracing, without_autocast
 from .layers_hardkuma import state_name
 from .losses_hardkuma import LossRows, objective, world_size
 from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
@@ -123,10 +123,9 @@ class HardKumaModel(HardKumaCore):
         )
         states = encoding.states
         rationale = complement = losses = loss = None
-        # Autocast would do the gate's arithmetic in half precision.
-        with torch.autocast(device_type=states.device.type, enabled=False):
+        with without_autocast(states.device):  # which would do the gate's arithmetic in half precision
             gate, probs = self._probabilities(batch, encoding.features, chosen)
-            gates = self._gates(gate, probs, options.get("noise"), batch, chosen, rate) * batch.content[:, None]
+            gates = self._gates(gate, probs, options.get("noise"), batch, chosen, rate)
             pooled = self._pool_all(batch, states) if encoding.pooled is None else encoding.pooled
             anchor = self._anchor(pooled)
             if return_embeddings or return_loss or return_rows:
@@ -188,7 +187,7 @@ class HardKumaModel(HardKumaCore):
         )
         chosen = self._chosen(selector)
         features = self._encode(batch, None, chosen, whole=False).features
-        with torch.autocast(device_type=features["state"].device.type, enabled=False):
+        with without_autocast(features["state"].device):
             probs = self._probabilities(batch, features, chosen)[1]
         self._check_finite(probs.flatten(1))
         return _without_axis(batch.restore(probs, dim=2), len(chosen) == 1)

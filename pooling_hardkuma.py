@@ -49,7 +49,7 @@ def pool(states: Tensor, weights: Tensor, modes: list[str]) -> Tensor:
 
 
 def _mean(states: Tensor, weights: Tensor) -> Tensor:
-    return weights @ states / _or_one(weights.sum(-1, keepdim=True))
+    return weights.bmm(states) / _or_one(weights.sum(-1, keepdim=True))
 
 
 def _mean_sqrt_len(states: Tensor, weights: Tensor) -> Tensor:

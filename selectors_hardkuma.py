@@ -46,6 +46,11 @@ def layer_normed(x: Tensor) -> Tensor:
     return F.layer_norm(x, (size,), x.new_ones(size), x.new_zeros(size))
 
 
+def _asinh(x: Tensor) -> Tensor:
+    # torch.asinh takes five times as long on CPUs, where it is not vectorised.
+    return x.sign() * torch.log(x.abs() + (x.square() + 1).sqrt())
+
+
 class Selector(nn.Module):
     """(alpha_i, beta_i) = bound(softplus(W2 gelu(W1 x_i)) + min), in fp32 whatever the model's dtype.
 
@@ -86,44 +91,45 @@ class Selector(nn.Module):
         self.dropout = dropout
         self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
 
-    def parts(self, vectors: Iterable[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Iterator[Tensor]:
-        """What the selector reads of each token, fp32, one (batch, length, size) after the other, from such parts of which
-        the vectors are LayerNormed."""
-        yield from vectors
-        for s in scalars:
-            yield s.float()
+    def own(self, scalars: list[Tensor], measures: Tensor | None = None) -> list[Tensor]:
+        """What the selector reads of each token behind the vectors, (batch, length, size) each, fp32; the measures, which
+        are standardised, come last."""
+        parts = [scalar.float() for scalar in scalars]
         if measures is not None:
             # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
-            yield torch.asinh((measures.float() - self.center.float()) / self.spread.float())
+            parts.append(_asinh((measures.float() - self.center.float()) / self.spread.float()))
+        return parts
 
     def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
-        """These parts side by side, from vectors as they are: (batch, length, all sizes)."""
-        return torch.cat(list(self.parts(map(layer_normed, vectors), scalars, measures)), dim=-1)
+        """All that it reads side by side, from vectors as they are: (batch, length, all sizes)."""
+        return torch.cat([*map(layer_normed, vectors), *self.own(scalars, measures)], dim=-1)
 
-    def forward(self, x: Tensor | Iterable[Tensor], mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Shapes of the gates.
 
         Args:
-            x: (..., length, all sizes) as `join` gives it, or the `parts` of it.
+            x: (..., length, all sizes) as `join` gives it.
             mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
                 token has a gate of its own.
 
         Returns:
             alpha, beta: (..., length), fp32
         """
-        if isinstance(x, Tensor):
-            hidden, measures = self.hidden(x), x[..., -self.num_measures :]
-        else:
-            hidden, measures = product_of_parts(self.hidden, x)
+        activated = self.activate(self.hidden(x), mean_of_word)
+        alpha, beta = self.bound(self.outputs(activated, x[..., x.shape[-1] - self.num_measures :])).unbind(-1)
+        return alpha, beta
+
+    def activate(self, hidden: Tensor, mean_of_word: Tensor | None) -> Tensor:
+        """gelu(W1 x), averaged over words before, where gates belong to words."""
         if mean_of_word is not None:
             # The mean of W1 x is W1 of the mean, and has fewer dimensions.
             hidden = mean_of_word @ hidden
-        hidden = F.dropout(F.gelu(hidden), self.dropout, self.training)
-        outputs = self.shapes(hidden)
-        if self.num_measures:
-            outputs = outputs + self.direct(measures)
-        alpha, beta = self.bound(outputs).unbind(-1)
-        return alpha, beta
+        return F.dropout(F.gelu(hidden), self.dropout, self.training)
+
+    def outputs(self, activated: Tensor, measures: Tensor | None) -> Tensor:
+        """(..., length, 2), alpha and beta before they are bounded."""
+        outputs = self.shapes(activated)
+        return outputs + self.direct(measures) if self.num_measures else outputs
 
     def bound(self, x: Tensor) -> Tensor:
         """Shapes in [min, max]; see `shape_bound` in the configuration."""
@@ -134,21 +140,36 @@ class Selector(nn.Module):
         return self.shape_min + room * s / (room + s)
 
 
-def product_of_parts(layer: nn.Linear, parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """What a linear layer makes of parts side by side, and the last of them. They are not put side by side: each is read
-    while the caches hold it, and the next one is written in its place.
+def products_of_parts(layers: Sequence[nn.Linear], shared: Iterable[Tensor], own: Sequence[Sequence[Tensor]]) -> Tensor:
+    """What linear layers make of parts side by side: first those that all of them read, then those of each. They are not
+    put side by side: each is read by all layers at once, while the caches hold it, and the next is written in its place.
 
-    >>> layer, x = nn.Linear(5, 2), torch.randn(1, 3, 5)
-    >>> bool(torch.allclose(product_of_parts(layer, x.split([3, 2], dim=-1))[0], layer(x), atol=1e-6))
+    Args:
+        shared: (batch, length, size) each.
+        own: the same for each layer.
+
+    Returns:
+        (batch, length, sizes of all layers)
+
+    >>> layers, x = [nn.Linear(5, 2), nn.Linear(3, 4)], torch.randn(1, 3, 5)
+    >>> together = products_of_parts(layers, [x[..., :3]], [[x[..., 3:]], []])
+    >>> bool(torch.allclose(together, torch.cat([layers[0](x), layers[1](x[..., :3])], dim=-1), atol=1e-6))
     True
     """
-    weight, start = layer.weight.float(), 0
-    total = layer.bias.float()
-    for part in parts:
-        size = part.shape[-1]
-        total = torch.addmm(total, part.flatten(0, -2), weight[:, start : start + size].t())
-        start += size
-    return total.view(*part.shape[:-1], -1), part
+    weights, start = [layer.weight.float() for layer in layers], 0
+    total = torch.cat([layer.bias.float() for layer in layers])
+    for part in shared:
+        shape, end = part.shape[:-1], start + part.shape[-1]
+        weight = torch.cat([weight[:, start:end] for weight in weights])
+        total = torch.addmm(total, part.flatten(0, -2), weight.t())
+        start = end
+    row = 0
+    for weight, parts in zip(weights, own, strict=True):
+        column = total[:, row : row + len(weight)]
+        for part, matrix in zip(parts, weight[:, start:].split([part.shape[-1] for part in parts], dim=1), strict=True):
+            column.addmm_(part.flatten(0, -2), matrix.t())
+        row += len(weight)
+    return total.view(*shape, -1)
 
 
 def _is_plain(layer: nn.Module) -> bool:
@@ -238,23 +259,25 @@ class GateHead(nn.Module):
         others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
         return list(dict.fromkeys([*selectors, *others]))
 
-    def parts(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor]) -> Iterator[Tensor]:
-        """What one selector reads of each token, one (batch, length, size) after the other.
+    def _reader(self, selector: int) -> Selector:
+        reader = self.selectors[selector]
+        assert isinstance(reader, Selector)
+        return reader
+
+    def _own(self, selector: int, features: dict[str, Tensor]) -> list[Tensor]:
+        """What one selector reads of each token behind the vectors, (batch, length, size) each."""
+        measures = [features[name] for name in self.measure_names[selector]]
+        scalars = [features[name] for name in self.scalar_names[selector]]
+        return self._reader(selector).own(scalars, torch.cat(measures, dim=-1) if measures else None)
+
+    def join(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor] | None = None) -> Tensor:
+        """All that one selector reads of each token, side by side: (batch, length, all sizes).
 
         Args:
             normed: vectors that are LayerNormed already, since other selectors read them too.
         """
-        names = self.vector_names[selector]
-        vectors = (normed[name] if name in normed else layer_normed(features[name]) for name in names)
-        scalars = [features[name] for name in self.scalar_names[selector]]
-        reader = self.selectors[selector]
-        assert isinstance(reader, Selector)
-        measures = [features[name] for name in self.measure_names[selector]]
-        return reader.parts(vectors, scalars, torch.cat(measures, dim=-1) if measures else None)
-
-    def join(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor] | None = None) -> Tensor:
-        """The same side by side: (batch, length, all sizes)."""
-        return torch.cat(list(self.parts(selector, features, normed or {})), dim=-1)
+        vectors = _layer_normed(self.vector_names[selector], features, normed or {})
+        return torch.cat([*vectors, *self._own(selector, features)], dim=-1)
 
     def _shared(self, selectors: Sequence[int], features: dict[str, Tensor]) -> dict[str, Tensor]:
         """The vectors that more than one of these selectors read, LayerNormed once."""
@@ -262,15 +285,39 @@ class GateHead(nn.Module):
         return {name: layer_normed(features[name]) for name, number in readers.items() if number > 1}
 
     def _shapes(
-        self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor], mean_of_word: Tensor | None
+        self, selectors: Sequence[int], features: dict[str, Tensor], mean_of_word: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        reader = self.selectors[selector]
-        assert isinstance(reader, Selector)
-        # A graph for export has one product: others choose what to do with it. Where gates belong to tokens, as in every
-        # checkpoint of 0.1.0, they are what they were then, to the bit.
-        apart = self.by_word(selector) and _is_plain(reader.hidden) and not tracing()
-        x = self.parts(selector, features, normed) if apart else self.join(selector, features, normed)
-        return reader(x, mean_of_word if self.by_word(selector) else None)
+        """alpha, beta: (batch, selectors, length)."""
+        normed = self._shared(selectors, features)
+        shapes: dict[int, tuple[Tensor, Tensor]] = {}
+        for names, members in self._read_together(selectors).items():
+            readers = [self._reader(k) for k in members]
+            layers = [reader.hidden for reader in readers]
+            own = [self._own(k, features) for k in members]
+            hidden = products_of_parts(layers, _layer_normed(names, features, normed), own)
+            activated = readers[0].activate(hidden, mean_of_word).split([layer.out_features for layer in layers], dim=-1)
+            outputs = [
+                reader.outputs(x, parts[-1] if parts else None)
+                for reader, x, parts in zip(readers, activated, own, strict=True)
+            ]
+            bounded = readers[0].bound(torch.stack(outputs, dim=2))  # (batch, length, members, 2)
+            shapes.update({k: (bounded[:, :, n, 0], bounded[:, :, n, 1]) for n, k in enumerate(members)})
+        for k in selectors:
+            if k not in shapes:
+                shapes[k] = self.selectors[k](self.join(k, features, normed), mean_of_word if self.by_word(k) else None)
+        alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*(shapes[k] for k in selectors), strict=True))
+        return alpha, beta
+
+    def _read_together(self, selectors: Sequence[int]) -> dict[tuple[str, ...], list[int]]:
+        """Those of these selectors whose hidden layers read their parts one after the other, by the vectors they read."""
+        together: dict[tuple[str, ...], list[int]] = {}
+        if tracing():
+            return together  # a graph for export has one product: others choose what to do with it
+        for k in selectors:
+            # Where gates belong to tokens, as in every checkpoint of 0.1.0, they are what they were then, to the bit.
+            if self.vector_names[k] and self.by_word(k) and _is_plain(self._reader(k).hidden):
+                together.setdefault(tuple(self.vector_names[k]), []).append(k)
+        return together
 
     def log_odds(self, selector: int, x: Tensor) -> Tensor:
         """What is trained: log-odds of selection (..., length), before any shift, from what a selector reads, x (...,
@@ -296,9 +343,7 @@ class GateHead(nn.Module):
         chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
         needed = self.needed(chosen)
         mean_of_word = mean_over_words(batch.same_word) if any(self.by_word(k) for k in needed) else None
-        normed = self._shared(needed, features)
-        shapes = [self._shapes(k, features, normed, mean_of_word) for k in needed]
-        alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*shapes, strict=True))
+        alpha, beta = self._shapes(needed, features, mean_of_word)
         config, threshold, surface_ids = self.config, self.config.gate_threshold, batch.surface_ids
         gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
         if surface_ids is None and not hasattr(self, "rate_shift"):
@@ -308,7 +353,8 @@ class GateHead(nn.Module):
         if self.divides(needed):
             shift = shift + self._divide_meaning(before, needed)
         if hasattr(self, "rate_shift"):
-            shift = shift + self.rate_shift.float()[needed][:, None]
+            rates = self.rate_shift.float()
+            shift = shift + (rates if needed == list(range(len(rates))) else rates[needed])[:, None]
         if len(needed) > len(chosen):
             alpha, beta, before, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, before, shift))
             gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
@@ -357,6 +403,11 @@ class GateHead(nn.Module):
         return torch.stack(shifts, dim=1) * little
 
 
+def _layer_normed(names: Iterable[str], features: dict[str, Tensor], normed: dict[str, Tensor]) -> Iterator[Tensor]:
+    """These vectors one after the other, LayerNormed."""
+    return (normed[name] if name in normed else layer_normed(features[name]) for name in names)
+
+
 def word_weights(norms: Tensor, batch: TokenBatch) -> Tensor:
     """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words.
 
@@ -372,7 +423,7 @@ def word_weights(norms: Tensor, batch: TokenBatch) -> Tensor:
     >>> word_weights(torch.ones(1, 3), batch)
     tensor([[ 0.3466,  0.3466, -0.3466]])
     """
-    log_norms = (batch.same_word @ norms[..., None])[..., 0].clamp_min(1e-12).log()
+    log_norms = batch.same_word.bmm(norms[..., None])[..., 0].clamp_min(1e-12).log()
     firsts = (batch.content & ~batch.continues).to(norms.dtype)
     mean = (log_norms * firsts).sum(-1, keepdim=True) / firsts.sum(-1, keepdim=True).clamp_min(1.0)
     return (log_norms - mean) * batch.content

@@ -88,6 +88,23 @@ def test_parts_side_by_side_or_one_after_the_other(make_two: Callable, tokenize:
     assert not torch.allclose(model(**inputs).alpha[:, 0], expected.alpha[:, 0])
 
 
+def test_selectors_that_read_together_learn_as_each_alone(make_two: Callable, tokenize: Callable) -> None:
+    model = make_two(selector_inputs={"meaning": ["state", "norm", "removal"], "entities": ["state"]}).train()
+    inputs = tokenize(model, ["marie curie moved to paris", "paris"])
+    noise = torch.rand(2, 2, inputs["input_ids"].shape[1])
+    gradients = []
+    for apart in (False, True):
+        for selector in model.gate_head.selectors if apart else ():
+            selector.hidden.register_forward_hook(lambda module, args, output: None)  # who must see the layer's whole input
+        model.zero_grad()
+        model(**inputs, noise=noise, return_loss=True).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in model.gate_head.named_parameters()})
+    together, alone = gradients
+    assert any(bool(gradient.any()) for name, gradient in together.items() if name.startswith("selectors.0.hidden"))
+    for name in together:
+        torch.testing.assert_close(together[name], alone[name], atol=1e-6, rtol=1e-4)
+
+
 def test_kinds_divide_the_gate_of_meaning(make_model: Callable, tokenize: Callable) -> None:
     """p(kind k selects w) = p(meaning selects w) softmax_k(log-odds of the kinds), whichever selectors are asked for."""
     unit = {"meaning": "word", "a": "kind", "b": "kind", "c": "kind"}
