@@ -181,7 +181,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 class GateHead(nn.Module):
     """K selectors, and the small state that belongs to them: all that is trained where the encoder is frozen. Saved alone
-    it is half a MB for the default recipe on MiniLM.
+    it is a third of a MB for the default recipe on MiniLM.
 
     Buffers:
         input_center: (input_size,) what the `input` view subtracts from input embeddings.

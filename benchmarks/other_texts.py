@@ -1,0 +1,94 @@
+"""Which words keep a sentence's embedding, on any text: the released `meaning` beside SHAP and other ways, without labels.
+
+    python benchmarks/other_texts.py --texts letters.txt manual.txt
+
+Of each file 100 sentences of at least 4 words are drawn. A row has the sufficiency and comprehensiveness of a way's top
+words (see evaluation/faithfulness.py), and what `meaning` has more, paired by sentence, with a bootstrap interval: of each
+file, and of all files together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hardkuma import load_released
+from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.attribution.registry import METHODS
+from hardkuma.attribution.words import text_words
+from hardkuma.corpora.readers import read_texts
+from hardkuma.evaluation.bootstrap import Interval, bootstrap, weighted_mean
+from hardkuma.evaluation.faithfulness import faithfulness
+
+OURS = "gates_meaning"
+PEERS = ("shap", "loo_word", "integrated_gradients", "keybert", "norm_sum", "random")
+CURVES = ("sufficiency", "comprehensiveness")
+FEWEST_WORDS = 4
+
+
+def draw(path: Path, number: int, seed: int) -> list[str]:
+    """Different sentences of a file, in the order of the draw."""
+    sentences = list(dict.fromkeys(read_texts(path)))
+    long = [text for text, words in zip(sentences, text_words(sentences), strict=True) if len(words) >= FEWEST_WORDS]
+    if len(long) < number:
+        raise ValueError(f"{path} has {len(long)} sentences of {FEWEST_WORDS} or more words: ask for fewer by --sentences.")
+    return [long[i] for i in np.random.default_rng(seed).permutation(len(long))[:number]]
+
+
+def measure(encoder: SentenceEncoder, name: str, texts: list[str]) -> dict[str, np.ndarray]:
+    """Area under each curve, of each text."""
+    kept = faithfulness(encoder, METHODS[name].scores(encoder, texts))
+    return {curve: kept.areas(getattr(kept, curve)) for curve in CURVES}
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> Interval:
+    """Mean of the paired differences, with its interval."""
+    gap = ours - theirs
+    return bootstrap(lambda weights: {"gap": weighted_mean(gap, weights)}, len(gap), samples=5000)["gap"]
+
+
+def table(title: str, areas: dict[str, dict[str, np.ndarray]]) -> str:
+    """The rows of one file, or of several together."""
+    lines = [f"\n{title}\n", "| way | " + " | ".join(f"{curve} | `meaning` minus it" for curve in CURVES) + " |"]
+    lines.append("|---|" + "---:|" * 2 * len(CURVES))
+    for name, found in areas.items():
+        cells = [METHODS[name].title]
+        for curve in CURVES:
+            gap = difference(areas[OURS][curve], found[curve])
+            cells.append(f"{np.nanmean(found[curve]):.3f}")
+            cells.append("" if name == OURS else f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="of any format that `hardkuma train` reads")
+    parser.add_argument("--sentences", type=int, default=100, help="of each file (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    encoder = SentenceEncoder.from_model(load_released()[0])
+    for name in PEERS:
+        if missing := METHODS[name].missing:
+            parser.error(f"{name} needs {', '.join(missing)}: pip install hardkuma[{METHODS[name].extra}]")
+    together: dict[str, dict[str, list[np.ndarray]]] = {name: {c: [] for c in CURVES} for name in (OURS, *PEERS)}
+    for path in options.texts:
+        texts = draw(path, options.sentences, options.seed)
+        areas = {name: measure(encoder, name, texts) for name in together}
+        print(table(f"{path.name}, {len(texts)} sentences", areas), flush=True)
+        for name, found in areas.items():
+            for curve in CURVES:
+                together[name][curve].append(found[curve])
+    if len(options.texts) > 1:
+        joined = {
+            name: {curve: np.concatenate(parts) for curve, parts in found.items()} for name, found in together.items()
+        }
+        print(table(f"all {len(options.texts)} files", joined))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
