@@ -24,6 +24,9 @@ from .windows_hardkuma import AGGREGATES
 # What may stand between two selected words of one span. A line break or any other punctuation ends a span.
 _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
+# Words with a full stop inside of a name, and words that link the parts of one: St. Petersburg, Museum of Modern Art.
+_ABBREVIATIONS = frozenset("Capt Col Dr Ft Gen Gov Hon Lt Mr Mrs Ms Mt Prof Rep Rev Sen Sgt St".split())
+_LINKS = frozenset("al bin da de del den der des di do dos du el ibn la las le los of the ter van von y zu".split())
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class ScoredText:
         At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
         (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
         whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
-        the model's own threshold, the most probable one is selected: every sentence has words that carry it.
+        the model's own threshold, the most probable one is selected: every sentence has words that carry it, unless it is
+        made of words of grammar alone, of which neither meaning nor names are selected without a rate or threshold.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
@@ -63,6 +67,8 @@ class ScoredText:
         check_selection(rate, threshold)
         if rate is not None:
             return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
+        if threshold is None and self._is_grammar():
+            return [False] * len(self.words)
         bar = self.threshold if threshold is None else threshold
         chosen = [value > bar for value in self.probabilities]
         if threshold is None and self.unit == "word" and not any(chosen):
@@ -71,9 +77,8 @@ class ScoredText:
 
     def _decide_rate(self, count: int) -> list[bool]:
         """The best `count` words, in whole names where the selector is after names."""
-        grammar_last = self.unit in ("word", "name")
         ranks = [
-            (not (grammar_last and is_function_word(self.text[start:end])), value)
+            (not (self._grammar_last and is_function_word(self.text[start:end])), value)
             for (start, end), value in zip(self.words, self.probabilities, strict=True)
         ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
@@ -87,19 +92,40 @@ class ScoredText:
             count -= len(name)
         return chosen
 
+    @property
+    def _grammar_last(self) -> bool:
+        return self.unit in ("word", "name")
+
+    def _is_grammar(self) -> bool:
+        """Whether there are words, and all of them are of grammar, to a selector that minds it."""
+        if not self._grammar_last or not self.words:
+            return False
+        return all(is_function_word(self.text[start:end]) for start, end in self.words)
+
     def _names(self) -> list[list[int]]:
-        """Numbers of the words of each name, in order: neighbours that each are likelier part of a name than not so often
-        as the model's threshold asks, beside at least one that passes it. Every other word is by itself."""
+        """Numbers of the words of each name, in order: neighbours that each have half of the model's threshold, beside at
+        least one that passes it, with one or two links (`of`, `van der`) between them or none. Every other word is by
+        itself."""
         likely = self.threshold / 2
         names: list[list[int]] = []
         for i, value in enumerate(self.probabilities):
-            joins = i > 0 and min(value, self.probabilities[i - 1]) > likely
-            joins = joins and max(value, self.probabilities[i - 1]) > self.threshold
-            if joins and self.joins(i):
-                names[-1].append(i)
+            before = i - 1  # the last word that is no link
+            while before > 0 and i - before < 3 and self._is_link(before) and self.joins(before + 1):
+                before -= 1
+            joins = before >= 0 and self.joins(before + 1) and not self._is_link(i)
+            joins = joins and min(value, self.probabilities[before]) > likely
+            if joins and max(value, self.probabilities[before]) > self.threshold:
+                joined: list[int] = []
+                while not joined or joined[0] > before:  # the links are by themselves so far
+                    joined = names.pop() + joined
+                names.append([*joined, i])
             else:
                 names.append([i])
         return names
+
+    def _is_link(self, number: int) -> bool:
+        start, end = self.words[number]
+        return self.text[start:end] in _LINKS
 
     def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
         """The record of this text, of plain JSON values; the encoder does not run again.
@@ -111,9 +137,9 @@ class ScoredText:
         Returns:
             `{"text", "words": [{"word", "start", "end", "probability", "selected"}],
             "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
-            nothing but spaces, an & or an en dash between them (or the full stop of an initial: J. Smith); its probability
-            is the largest of its words'. "rate" is the fraction of words that are selected, 0.0 where there are none.
-            Where no word is selected, "reason" says why.
+            nothing but spaces, an & or an en dash between them (or the full stop of an initial or a title: J. Smith,
+            Dr. Smith); its probability is the largest of its words'. "rate" is the fraction of words that are selected, 0.0
+            where there are none. Where no word is selected, "reason" says why.
 
         >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
         >>> record = scored.select()
@@ -133,9 +159,16 @@ class ScoredText:
             "windows": self.windows,
         }
         if not any(chosen):
-            bar = self.threshold if threshold is None else threshold
-            record["reason"] = f"no word is more probable than {bar:g}" if words else "the text has no word"
+            record["reason"] = self._reason(threshold)
         return record
+
+    def _reason(self, threshold: float | None) -> str:
+        """Why no word is selected."""
+        if not self.words:
+            return "the text has no word"
+        if threshold is None and self._is_grammar():
+            return "the text has no content word"
+        return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
 
     def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
         spans: list[dict[str, Any]] = []
@@ -165,8 +198,8 @@ class ScoredText:
     def _adjacent(self, start: int, end: int, following: int) -> bool:
         if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
             return True
-        initial = end - start == 1 and self.text[start].isupper()
-        return initial and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
+        shortened = (end - start == 1 and self.text[start].isupper()) or self.text[start:end] in _ABBREVIATIONS
+        return shortened and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
 
 
 def check_selector(config: HardKumaConfig, selector: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """How many texts have no word, and whether anything was selected at all: what people should be told at the end.
+    """How many texts have no word, and in how many nothing was selected: what people should be told at the end.
 
     >>> tally = Tally()
     >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
@@ -19,17 +20,16 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.texts = self.wordless = self.selected = 0
-        self.reason = ""  # of a text with words, none of which is selected
+        self.texts = self.wordless = 0
+        self.reasons: Counter[str] = Counter()  # of texts with words, none of which is selected
 
     def add(self, records: Sequence[Record]) -> list[Record]:
         """Count these records, and hand them on."""
         for record in records:
             self.texts += 1
             self.wordless += not record["words"]
-            self.selected += bool(record["spans"])
             if record["words"] and not record["spans"]:
-                self.reason = record["reason"]
+                self.reasons[record["reason"]] += 1
         return list(records)
 
     def notes(self, selector: str, names: Sequence[str]) -> list[str]:
@@ -45,8 +45,11 @@ class Tally:
         if self.wordless:
             verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")
             notes.append(f"{self.wordless} of {self.texts} texts {verb} no word, so there is nothing to select in {them}.")
-        if not self.selected and self.reason:
+        unanswered = self.reasons.total()
+        if unanswered:
+            where = "" if unanswered + self.wordless == self.texts else f" in {unanswered} of {self.texts} texts"
             other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
             joint = ", a" if other else " or a"
-            notes.append(f"nothing was selected: {self.reason}. Try --rate 0.2{joint} lower --threshold{other}.")
+            why = "; ".join(reason for reason, _ in self.reasons.most_common())
+            notes.append(f"nothing was selected{where}: {why}. Try --rate 0.2{joint} lower --threshold{other}.")
         return notes

@@ -270,6 +270,33 @@ def chosen_words(scored: ScoredText, **options: float) -> list[str]:
     return [word["word"] for word in scored.select(**options)["words"] if word["selected"]]
 
 
+def names_in(text: str, probabilities: list[float]) -> list[str]:
+    scored = scored_text(text, probabilities, "name")
+    return [" ".join(text[slice(*scored.words[i])] for i in row) for row in scored._names()]
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "names"),
+    [
+        # Neighbours join where one of two passes the threshold and both have half of it.
+        ("New York city", [0.3, 0.9, 0.2], ["New York", "city"]),
+        ("New York city", [0.3, 0.4, 0.2], ["New", "York", "city"]),
+        # One or two links between them join too, however improbable, but not three, nor a link at the end.
+        ("the Museum of Modern Art", [0.1, 0.7, 0.1, 0.6, 0.7], ["the", "Museum of Modern Art"]),
+        ("Bank of America of late", [0.7, 0.6, 0.9, 0.6, 0.1], ["Bank of America", "of", "late"]),
+        ("Lord of the van Isles", [0.9, 0.1, 0.1, 0.1, 0.9], ["Lord", "of", "the", "van", "Isles"]),
+        ("Bank of, America", [0.9, 0.1, 0.9], ["Bank", "of", "America"]),
+        ("Oslo and Rome", [0.9, 0.6, 0.1], ["Oslo and", "Rome"]),
+        ("Oslo and Rome", [0.9, 0.1, 0.9], ["Oslo", "and", "Rome"]),
+        # Titles have a full stop, as initials have; the last word of a sentence has one too.
+        ("Dr. Smith in St. Petersburg", [0.6, 0.9, 0.1, 0.5, 0.9], ["Dr Smith", "in", "St Petersburg"]),
+        ("Tom. Mary", [0.9, 0.9], ["Tom", "Mary"]),
+    ],
+)
+def test_words_of_a_name(text: str, values: list[float], names: list[str]) -> None:
+    assert names_in(text, values) == names
+
+
 def test_a_name_is_selected_whole_at_a_rate() -> None:
     text, values = "Marie Curie met Mies van der Rohe in Paris", [0.6, 0.95, 0.1, 0.55, 0.3, 0.3, 0.9, 0.05, 0.8]
     assert len(find_words(text)) == len(values) == 9
@@ -277,16 +304,8 @@ def test_a_name_is_selected_whole_at_a_rate() -> None:
     assert chosen_words(token, rate=0.12) == ["Curie"]
     assert chosen_words(name, rate=0.1) == ["Marie", "Curie"], "more than the rate, but whole"
     assert chosen_words(name, rate=0.22) == ["Marie", "Curie"]
-    assert chosen_words(name, rate=0.33) == ["Marie", "Curie", "der", "Rohe"]
-    # Neighbours join where one of two passes the threshold and both half of it: van and der do not, der and Rohe do.
-    assert [[text[slice(*name.words[i])] for i in row] for row in name._names()] == [
-        ["Marie", "Curie"],
-        ["met"],
-        ["Mies", "van"],
-        ["der", "Rohe"],
-        ["in"],
-        ["Paris"],
-    ]
+    assert chosen_words(name, rate=0.33) == ["Marie", "Curie", "Mies", "van", "der", "Rohe"]
+    assert names_in(text, values) == ["Marie Curie", "met", "Mies van der Rohe", "in", "Paris"]
     # By the threshold every word stands for itself.
     assert chosen_words(name) == chosen_words(token) == ["Marie", "Curie", "Mies", "Rohe", "Paris"]
     assert chosen_words(name, rate=1.0) == [text[start:end] for start, end in name.words]
@@ -305,6 +324,20 @@ def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
     if unit == "word":
         assert chosen_words(scored, rate=0.4) == ["rain", "US"] and chosen_words(scored, rate=0.6) == ["The", "rain", "US"]
     assert chosen_words(scored) == ["The", "of", "the"], "by the threshold probabilities alone decide"
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "name"])
+def test_a_text_of_grammar_alone_has_no_answer_and_a_reason(unit: str) -> None:
+    scored = scored_text("It is what it is.", [0.1, 0.9, 0.2, 0.1, 0.8], unit)
+    record = scored.select()
+    if unit == "token":
+        assert chosen_words(scored) == ["is", "is"] and "reason" not in record
+        return
+    assert record["spans"] == [] and record["reason"] == "the text has no content word" and record["rate"] == 0.0
+    # Who asks for a rate or a threshold has it.
+    assert chosen_words(scored, rate=0.2) == ["is"] and chosen_words(scored, threshold=0.15) == ["is", "what", "is"]
+    assert scored.select(threshold=0.95)["reason"] == "no word is more probable than 0.95"
+    assert scored_text("It is rain.", [0.1, 0.9, 0.2], unit).select()["spans"], "one other word is enough"
 
 
 def test_every_sentence_has_a_word_that_carries_it() -> None:

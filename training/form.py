@@ -32,7 +32,7 @@ from ..modeling_hardkuma import HardKumaModel
 from ..surface_hardkuma import SURFACE_CLASSES
 from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
-from .store import StateStore, StoredBatch
+from .store import StateStore, StoredBatch, TokenFile
 
 SMOOTHING = 0.1  # how far targets stay away from 0 and 1: capitals are a noisy mark
 COMMONNESS = 0.25  # power of a word's count that its weight is divided by
@@ -87,14 +87,9 @@ def train_by_form(
         selector: the number of the selector to fit.
     """
     model.eval()
+    check_capitals(model, store, rows)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     counts, taught, capitals = _count_words(model, store, rows, vocabulary)
-    if not capitals:
-        raise ValueError(
-            f"none of the {taught:,} words of this text that could teach {ENTITIES!r} has a capital inside a sentence: "
-            "names cannot be told from other words. Give text as it was written, or train 'meaning' alone "
-            "(entities_epochs: 0)."
-        )
     reader = fresh_selector(model, selector, recipe.seed)
     generator = np.random.default_rng(recipe.seed)
     optimizer = torch.optim.AdamW(reader.parameters(), lr=recipe.entities_learning_rate, weight_decay=0.01)
@@ -201,13 +196,33 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
         yield _Words(firsts.numpy(), word_opinions(kinds, before, mixed), types)
 
 
+def check_capitals(model: HardKumaModel, store: TokenFile, rows: np.ndarray) -> None:
+    """ValueError for text of which form teaches nothing. Text that teaches is read up to its first capital only."""
+    vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
+    taught = 0
+    for numbers in _parts(rows):
+        for words in _words(store.read(numbers, model, states=False), vocabulary):
+            if bool((words.opinions > 0).any()):
+                return
+            taught += int((words.opinions != 0).sum())
+    raise ValueError(
+        f"none of the {taught:,} words of this text that could teach {ENTITIES!r} has a capital inside a sentence: "
+        "names cannot be told from other words. Give text as it was written, or train 'meaning' alone "
+        "(model.selector_names: [meaning])."
+    )
+
+
+def _parts(rows: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(rows, math.ceil(len(rows) / 512))
+
+
 def _count_words(
     model: HardKumaModel, store: StateStore, rows: np.ndarray, vocabulary: Vocabulary
 ) -> tuple[Counter[bytes], int, int]:
     """How often each word occurs, how many teach, and how many of them by a capital."""
     counts: Counter[bytes] = Counter()
     taught = capitals = 0
-    for numbers in np.array_split(rows, math.ceil(len(rows) / 512)):
+    for numbers in _parts(rows):
         for words in _words(store.read(numbers, model, states=False), vocabulary):
             counts.update(words.types)
             taught += int((words.opinions != 0).sum())

@@ -128,7 +128,7 @@ class Recipe(TextRecipe):
     removal_epochs: int = setting(10, "passes over all subsets", at_least=1)
     removal_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
     # How "entities" is trained, where the model has a selector of that name; see training/form.py
-    entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the objective made it", at_least=0)
+    entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the contrastive objective made it", at_least=0)
     entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
     # How selectors that part are trained, where the model has one that is called `kind`; see training/specialise.py
     kinds: int = setting(10, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
@@ -156,13 +156,18 @@ class Recipe(TextRecipe):
         Traceback (most recent call last):
         ValueError: unknown config name 'temprature': did you mean 'temperature'?
         """
-        from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
+        from ..configuration_hardkuma import ENTITIES, HardKumaConfig  # takes seconds, which `--help` should not
 
-        HardKumaConfig(**self.model_settings())
+        config = HardKumaConfig(**self.model_settings())
+        if self.objective == "removal" and ENTITIES in config.names and not self.entities_epochs:
+            raise ValueError(
+                f"entities_epochs: 0 would leave {ENTITIES!r} at random, since objective: removal trains 'meaning' alone; give "
+                "1 or more, or have no such selector (model.selector_names: [meaning])."
+            )
 
     def model_settings(self) -> dict[str, Any]:
         """`model`, with as many selectors as there are kinds where it has one that is called `kind`. A list of target
-        rates gives each kind its own.
+        rates gives each kind its own. What is set for a selector that is not among `selector_names` does not count.
 
         >>> model = {"selector_names": ["meaning", "kind"], "target_rate": {"meaning": 0.3, "kind": [0.1, 0.2]}}
         >>> Recipe(model=model, kinds=2).model_settings()["target_rate"]
@@ -172,7 +177,7 @@ class Recipe(TextRecipe):
         if KIND not in names:
             if self.selector_names is not None:
                 raise ValueError(f"selector_names names what {KIND!r} stands for, but model.selector_names is {names}.")
-            return dict(self.model)
+            return {key: _of_names(value, names) for key, value in self.model.items()}
         kinds = [f"{KIND}_{number}" for number in range(1, self.kinds + 1)]
         if self.selector_names is not None and len(self.selector_names) != self.kinds:
             raise ValueError(f"selector_names has {len(self.selector_names)} names for kinds={self.kinds}.")
@@ -186,6 +191,13 @@ class Recipe(TextRecipe):
                 value = {name: item for name, item in value.items() if name != KIND} | dict(zip(kinds, each, strict=True))
             settings[key] = value
         return {**settings, "selector_names": [name for name in names if name != KIND] + kinds}
+
+
+def _of_names(value: Any, names: list[str]) -> Any:
+    """What is set for each of several selectors, for these alone. (Where one of these is missing, the config says so.)"""
+    if names and isinstance(value, dict) and set(names) < set(value):
+        return {name: value[name] for name in names}
+    return value
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)

@@ -31,7 +31,7 @@ from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
 from .criterion import Quality, mean_quality, selection_quality
 from .fitting import take_meaning
-from .form import FormTraining, train_by_form
+from .form import FormTraining, check_capitals, train_by_form
 from .interrupts import InterruptFlag
 from .preparing import open_store, prepare_store
 from .recipe import Recipe
@@ -150,7 +150,12 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
+        if self._trains_entities():  # before hours of another phase
+            check_capitals(self.base, self.store, self.rows)
         return self._run_removal() if self.recipe.objective == "removal" else self._run_contrastive()
+
+    def _trains_entities(self) -> bool:
+        return ENTITIES in self.base.config.names and self.recipe.entities_epochs > 0
 
     def _run_removal(self) -> bool:
         """The removal objective. What is measured stays on disk: a run that is started again does not measure it again."""
@@ -330,7 +335,7 @@ class Trainer:
             )
         meaning = config.names[config.find_selector()]
         self._measure_each(recipe.objective, [meaning] if recipe.objective == "removal" else config.names)
-        if ENTITIES in config.names and recipe.entities_epochs:
+        if self._trains_entities():
             number = config.names.index(ENTITIES)
             form = train_by_form(self.base, self.store, self.rows, recipe, selector=number)
             self._measure_each("form", [ENTITIES])

@@ -242,7 +242,12 @@ def test_nothing_that_passes_the_threshold_is_said_with_what_to_try(
         assert main(["gates", "--model", str(model), *high]) == 0
         said = capsys.readouterr().err.splitlines()[-1]
         assert said.endswith("Try --rate 0.2 or a lower --threshold.") and "--selector" not in said
-    # Something is selected somewhere: nothing to be said.
+    # Not everywhere, or for several reasons.
+    assert main(["gates", "--model", str(two), "marie moved", "of the", "…"]) == 0
+    shown = capsys.readouterr()
+    assert "[" in shown.out.splitlines()[0] and shown.out.splitlines()[1:] == ["of the", "…"]
+    assert "nothing was selected in 1 of 3 texts: the text has no content word. Try" in shown.err
+    # Something is selected everywhere: nothing to be said.
     assert main(["gates", "--model", str(two), "--rate", "0.2", "marie moved", "paris"]) == 0
     assert "hardkuma gates:" not in capsys.readouterr().err
     assert main(["gates", "--model", str(two), "marie moved", "paris"]) == 0

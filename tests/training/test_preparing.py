@@ -88,7 +88,7 @@ def test_a_run_encodes_nothing_twice(
 ) -> None:
     extra: dict[str, object] = {"max_steps": 2, "held_out": 8, "removal_sentences": 20, "removal_epochs": 1}
     if recipe == "default":
-        extra |= {"surface": "false", "entities_epochs": 0, "model__selector_layer": "[0.0, 1.0]"}
+        extra |= {"surface": "false", "model__selector_names": "[meaning]", "model__selector_layer": "[0.0, 1.0]"}
     if recipe == "specialise":
         extra |= {"kinds": 2, "kinds_steps": 2, "model__selector_layer": "{meaning: [0.5, 1.0], kind: 1.0}"}
         extra |= {"selector_names": "[one, other]", "meaning": "null"}

@@ -108,9 +108,17 @@ def test_both_selectors_are_trained_measured_and_shown(
         assert entry["rate"] == pytest.approx(rate, rel=0.3)
 
 
-def test_text_without_capitals_says_so(arguments: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_without_capitals_says_so_and_what_to_do(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments(recipe="default", **SMALL)) == 1
-    assert "has a capital inside a sentence" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has a capital inside a sentence" in said and "(model.selector_names: [meaning])" in said
+    assert not (tmp_path / "run" / "store" / "removal").exists(), "before anything else is done"
+    assert run(arguments(recipe="default", entities_epochs=0, **SMALL)) == 1
+    assert "entities_epochs: 0 would leave 'entities' at random" in capsys.readouterr().err
+    assert run(arguments(recipe="default", model__selector_names="[meaning]", **SMALL)) == 0
+    assert HardKumaModel.from_pretrained(tmp_path / "run" / "model").config.names == ["meaning"]
 
 
 def test_removal_is_interrupted_between_chunks(
