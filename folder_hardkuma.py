@@ -229,13 +229,15 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
     >>> render_card("{{ name }} uses {{ view }}.", HardKumaConfig(view="input"), {"name": "demo"})
     'demo uses input.'
     """
-    encoder = config.encoder_name_or_path
+    encoder, default = config.encoder_name_or_path, config.find_selector()
     fields = {
         "name": "HardKuma gates",
         "base_model": f"base_model: {encoder}\n" if encoder else "",
         "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
         "view": config.view,
+        "selector": config.names[default],
         "selectors": _about_selectors(config),
+        "unit": "tokens" if config.of_selector("selector_unit", default) == "token" else "words",
         "settings": _settings_table(config),
         "plots": "",
         "training": "Nothing was recorded about how these gates were trained. Gates that nobody trained are random.",

@@ -354,7 +354,7 @@ class GateHead(nn.Module):
             shift = shift + self._divide_meaning(before, needed)
         if hasattr(self, "rate_shift"):
             rates = self.rate_shift.float()
-            shift = shift + (rates if needed == list(range(len(rates))) else rates[needed])[:, None]
+            shift = shift + (rates if needed == list(range(rates.shape[0])) else rates[needed])[:, None]
         if len(needed) > len(chosen):
             alpha, beta, before, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, before, shift))
             gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
