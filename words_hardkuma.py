@@ -25,8 +25,8 @@ from .windows_hardkuma import AGGREGATES
 _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
 # Words with a full stop inside of a name, and words that link the parts of one: St. Petersburg, Museum of Modern Art.
-_ABBREVIATIONS = frozenset("Capt Col Dr Ft Gen Gov Hon Lt Mr Mrs Ms Mt Prof Rep Rev Sen Sgt St".split())
-_LINKS = frozenset("al bin da de del den der des di do dos du el ibn la las le los of the ter van von y zu".split())
+_ABBREVIATIONS = re.compile("Capt|Col|Dr|Ft|Gen|Gov|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St")
+_LINKS = re.compile("al|bin|da|de|del|den|der|des|di|do|dos|du|el|ibn|la|las|le|los|of|the|ter|van|von|y|zu")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class ScoredText:
 
     def _is_link(self, number: int) -> bool:
         start, end = self.words[number]
-        return self.text[start:end] in _LINKS
+        return _LINKS.fullmatch(self.text, start, end) is not None
 
     def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
         """The record of this text, of plain JSON values; the encoder does not run again.
@@ -198,7 +198,8 @@ class ScoredText:
     def _adjacent(self, start: int, end: int, following: int) -> bool:
         if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
             return True
-        shortened = (end - start == 1 and self.text[start].isupper()) or self.text[start:end] in _ABBREVIATIONS
+        initial = end - start == 1 and self.text[start].isupper()
+        shortened = initial or _ABBREVIATIONS.fullmatch(self.text, start, end) is not None
         return shortened and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
 
 

@@ -6,8 +6,9 @@
     python benchmarks/experiments.py --table
 
 FOLDER holds wnut17/, wikigold/, ud-ewt/ and, for rows that train on it, wikitext2/. Results are kept in
-benchmarks/results/experiments.jsonl: a row that is there with the same changes is not run again (`--results new.jsonl` runs
-everything anew). Models stay in runs/experiments/ROW-SEED. docs/experiments.md says which choices were made on what.
+benchmarks/results/experiments.jsonl: a row that is there with the same recipe and changes is not run again
+(`--results new.jsonl` runs everything anew). Models stay in runs/experiments/ROW-SEED.
+docs/experiments.md says which choices were made on what.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
 from hardkuma.inputs_hardkuma import content_mask
 from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.training.recipe import load_recipe
+from hardkuma.training.recipe import Recipe, load_recipe, read_values
 from hardkuma.training.subsets import Job, SubsetEncoder, ValueStore
 
 OUTPUT = Path("runs/experiments")
@@ -282,9 +283,25 @@ def changes_of(row: str) -> dict[str, Any]:
     return {key: value for key, value in ROWS[row].items() if key != "data"}
 
 
+@functools.cache
+def recipe_digest(name: str) -> str:
+    """Of the settings in a recipe's file; comments and the order of lines do not count.
+
+    >>> recipe_digest("default") == recipe_digest("default"), recipe_digest("default") == recipe_digest("released")
+    (True, False)
+    """
+    return hashlib.sha256(json.dumps(read_values(name, Recipe), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def digest_of(row: str) -> str:
+    """Of the recipe that a row changes."""
+    return recipe_digest(ROWS[row].get("recipe", "default"))
+
+
 def is_current(entry: dict[str, Any]) -> bool:
-    """Whether a result is of what its row changes today."""
-    return entry["row"] in ROWS and entry["changes"] == changes_of(entry["row"])
+    """Whether a result is of today's recipe, and of what its row changes in it today."""
+    row = entry["row"]
+    return row in ROWS and entry["changes"] == changes_of(row) and entry["recipe"] == digest_of(row)
 
 
 def hand_on(source: Path, target: Path) -> None:
@@ -324,6 +341,7 @@ def run(row: str, seed: int, data: Path) -> dict[str, Any]:
         "row": row,
         "seed": seed,
         "changes": changes_of(row),
+        "recipe": digest_of(row),
         "seconds": round(seconds),
         "label_free": evaluations[-1]["score"] if evaluations else None,
         "columns": shown(numbers),

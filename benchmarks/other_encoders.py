@@ -5,8 +5,9 @@
 FOLDER holds wnut17/, wikigold/ and stsb/. Each encoder (NAME=FOLDER or Hub id) gets gates of its own on the bundled text,
 and a row: its own Spearman's correlation on STS-B test; what words of `meaning`, of largest norm and random words keep
 (sufficiency) and take away (comprehensiveness), means over the first 100 sentences of the samples of WNUT17 test and
-wikigold; and average precision of `entities`. Embeddings of one encoder lie closer together than those of another, so the
-figures of a row are to be compared with each other, and rows by what `meaning` is above norm and chance.
+wikigold; and average precision of `entities` and of its form alone. Embeddings of one encoder lie closer together than
+those of another, so the figures of a row are to be compared with each other, and rows by what `meaning` is above norm and
+chance.
 
 A row is kept in --output and is not run again.
 """
@@ -37,7 +38,12 @@ from hardkuma.modeling_hardkuma import HardKumaModel
 CORPORA = ("wnut17/test.conll", "wikigold/wikigold.conll")
 SAMPLE, FAITHFULNESS_SAMPLE = 800, 100
 METHODS = ("meaning", "norm", "random")
-COLUMNS = ("STS-B", *(f"{method}, {part}" for part in ("suff.", "compr.") for method in METHODS), "entities, AP")
+COLUMNS = (
+    "STS-B",
+    *(f"{method}, {part}" for part in ("suff.", "compr.") for method in METHODS),
+    "entities, AP",
+    "form alone, AP",
+)
 
 
 def measure(model: HardKumaModel, data: Path) -> dict[str, float]:
@@ -50,9 +56,10 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, float]:
     for corpus in CORPORA:
         sentences = read_corpus(data / corpus).sample(SAMPLE, 0)
         texts, words = texts_of(sentences)
-        found = gates.scores(encoder, texts, words, default=ENTITIES)
-        curve = Ranking(labels_of(sentences), [list(one.scores) for one in found]).curve()
-        values["entities, AP"].append(curve.average_precision())
+        for column, form_alone in (("entities, AP", False), ("form alone, AP", True)):
+            found = gates.scores(encoder, texts, words, default=ENTITIES, form_alone=form_alone)
+            curve = Ranking(labels_of(sentences), [list(one.scores) for one in found]).curve()
+            values[column].append(curve.average_precision())
         texts, words = texts[:FAITHFULNESS_SAMPLE], words[:FAITHFULNESS_SAMPLE]
         rankings: dict[str, Sequence[WordScores]] = {
             "meaning": gates.scores(encoder, texts, words),
@@ -73,7 +80,8 @@ def run(name: str, encoder: str, seed: int, data: Path, output: Path) -> dict[st
 
     folder = output / f"{name}-{seed}"
     result = folder / "result.json"
-    if result.is_file() and (known := json.loads(result.read_text()))["encoder"] == encoder:
+    known = json.loads(result.read_text()) if result.is_file() else {}
+    if known.get("encoder") == encoder and set(known["columns"]) == set(COLUMNS):
         return known
     trainer = Trainer(load_recipe("default", {"encoder": encoder, "seed": seed, "output": str(folder)}))
     if not trainer.run():

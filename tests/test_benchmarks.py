@@ -45,3 +45,18 @@ def test_encoder_arms_list_results_of_their_own_settings_alone(
     shown = capsys.readouterr().out
     assert "| cropping | 1 | 50.00 |" in shown
     assert not any(name in shown for name in ("random drop", "dropout only", "an arm of old"))
+
+
+def test_experiments_that_are_kept_are_current_and_documented() -> None:
+    """Every row has three seeds of today's recipe and settings, and stands in the document as it was measured."""
+    path = next(path for path in BENCHMARKS if path.stem == "experiments")
+    experiments = runpy.run_path(str(path))
+    kept = [json.loads(line) for line in experiments["RESULTS"].read_text(encoding="utf-8").splitlines()]
+    assert all(experiments["is_current"](entry) for entry in kept)
+    assert {(entry["row"], entry["seed"]) for entry in kept} == {(row, n) for row in experiments["ROWS"] for n in range(3)}
+    document = (path.parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
+    shown = [line for line in experiments["table"](kept).splitlines() if line.startswith("|") and "± " in line]
+    assert len(shown) == 2 * len(experiments["ROWS"])
+    assert [line for line in shown if line not in document] == []
+    for change in ({"recipe": "of another day"}, {"changes": {"epochs": 1}}, {"row": "a row of old"}):
+        assert not experiments["is_current"]({**kept[0], **change})

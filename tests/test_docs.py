@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from hardkuma.__main__ import COMMANDS, build_parser, main
+from hardkuma.evaluation.table import BEGIN, END
 from hardkuma.folder_hardkuma import TRAVELLING_FILES
 from tests.forks import ForkServer
 from tests.test_house import modules, room
@@ -122,6 +123,28 @@ def test_documents_name_only_files_that_exist(document: str) -> None:
     path = ROOT / document
     for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of all rows of Markdown tables."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_tables_of_the_benchmark_are_the_same_everywhere() -> None:
+    measured, card, readme = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("docs/benchmark.md", "model_card.md", "README.md")
+    )
+    block = measured[measured.index(BEGIN) : measured.index(END)]
+    assert block == card[card.index(BEGIN) : card.index(END)]
+    faithful = {cells[0]: cells[2:] for cells in rows_of(block) if len(cells) == 7}
+    section = readme[readme.index("## How it compares") : readme.index("What similarity search pays")]
+    peers = [cells for cells in rows_of(section) if len(cells) == 6 and cells[1].startswith(".")]
+    assert len(peers) == 5
+    for name, *cells in peers[1:]:
+        row = next(values for title, values in faithful.items() if name.startswith(title))
+        assert [*row[:-1], float(row[-1])] == [*cells[:-1], float(cells[-1])], name
+    others = [float(values[2]) for title, values in faithful.items() if values[-1] == "1.0" and "HardKuma" not in title]
+    assert float(peers[-1][3]) == max(others), "the best other with one pass"
 
 
 def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

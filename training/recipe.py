@@ -161,8 +161,8 @@ class Recipe(TextRecipe):
         config = HardKumaConfig(**self.model_settings())
         if self.objective == "removal" and ENTITIES in config.names and not self.entities_epochs:
             raise ValueError(
-                f"entities_epochs: 0 would leave {ENTITIES!r} at random, since objective: removal trains 'meaning' alone; give "
-                "1 or more, or have no such selector (model.selector_names: [meaning])."
+                f"entities_epochs: 0 would leave {ENTITIES!r} at random, since objective: removal trains 'meaning' alone; "
+                "give 1 or more, or have no such selector (model.selector_names: [meaning])."
             )
 
     def model_settings(self) -> dict[str, Any]:
