@@ -1,17 +1,23 @@
 """Which words keep a sentence's embedding, on any text: the released `meaning` beside SHAP and other ways, without labels.
 
-    python benchmarks/other_texts.py --texts letters.txt manual.txt
+    python benchmarks/other_texts.py
+    python benchmarks/other_texts.py --texts letters.txt articles.txt
 
-Of each file 100 sentences of at least 4 words are drawn. A row has the sufficiency and comprehensiveness of a way's top
-words (see evaluation/faithfulness.py), and what `meaning` has more, paired by sentence, with a bootstrap interval: of each
-file, and of all files together.
+Without files: two texts that come with every installation and that no recipe reads, Python's reference manual and what the
+installed packages say of themselves in a line. Of each text 100 sentences of at least 4 words are drawn. A row has the
+sufficiency and comprehensiveness of a way's top words (see evaluation/faithfulness.py), and what `meaning` has more, paired
+by sentence, with a bootstrap interval: of each text, and of all together.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 
@@ -20,6 +26,7 @@ from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.attribution.registry import METHODS
 from hardkuma.attribution.words import text_words
 from hardkuma.corpora.readers import read_texts
+from hardkuma.corpora.sentences import split_sentences
 from hardkuma.evaluation.bootstrap import Interval, bootstrap, weighted_mean
 from hardkuma.evaluation.faithfulness import faithfulness
 
@@ -29,12 +36,28 @@ CURVES = ("sufficiency", "comprehensiveness")
 FEWEST_WORDS = 4
 
 
-def draw(path: Path, number: int, seed: int) -> list[str]:
-    """Different sentences of a file, in the order of the draw."""
-    sentences = list(dict.fromkeys(read_texts(path)))
+def manual_sentences() -> Iterable[str]:
+    """Of Python's reference manual, those of words and ordinary signs alone: no code, no markup."""
+    for topic in topics.values():
+        for paragraph in re.split(r"\n\s*\n", topic):
+            sentences = split_sentences(" ".join(paragraph.split()))
+            yield from (text for text in sentences if re.fullmatch(r"[A-Z][\w\s,;:'’()-]+\.", text))
+
+
+def package_summaries() -> Iterable[str]:
+    """What each installed package says of itself in a line, in the order of the alphabet."""
+    return sorted({(package.metadata["Summary"] or "").strip() for package in metadata.distributions()})
+
+
+INSTALLED: dict[str, Callable[[], Iterable[str]]] = {"manual": manual_sentences, "packages": package_summaries}
+
+
+def draw(name: str, texts: Iterable[str], number: int, seed: int) -> list[str]:
+    """Different sentences of a text, in the order of the draw."""
+    sentences = list(dict.fromkeys(texts))
     long = [text for text, words in zip(sentences, text_words(sentences), strict=True) if len(words) >= FEWEST_WORDS]
     if len(long) < number:
-        raise ValueError(f"{path} has {len(long)} sentences of {FEWEST_WORDS} or more words: ask for fewer by --sentences.")
+        raise ValueError(f"{name} has {len(long)} sentences of {FEWEST_WORDS} or more words: ask for fewer by --sentences.")
     return [long[i] for i in np.random.default_rng(seed).permutation(len(long))[:number]]
 
 
@@ -51,7 +74,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> Interval:
 
 
 def table(title: str, areas: dict[str, dict[str, np.ndarray]]) -> str:
-    """The rows of one file, or of several together."""
+    """The rows of one text, or of several together."""
     lines = [f"\n{title}\n", "| way | " + " | ".join(f"{curve} | `meaning` minus it" for curve in CURVES) + " |"]
     lines.append("|---|" + "---:|" * 2 * len(CURVES))
     for name, found in areas.items():
@@ -66,8 +89,8 @@ def table(title: str, areas: dict[str, dict[str, np.ndarray]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, nargs="+", required=True, help="of any format that `hardkuma train` reads")
-    parser.add_argument("--sentences", type=int, default=100, help="of each file (default: %(default)s)")
+    parser.add_argument("--texts", type=Path, nargs="+", default=[], help="of any format that `hardkuma train` reads")
+    parser.add_argument("--sentences", type=int, default=100, help="of each text (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     encoder = SentenceEncoder.from_model(load_released()[0])
@@ -75,18 +98,19 @@ def main() -> int:
         if missing := METHODS[name].missing:
             parser.error(f"{name} needs {', '.join(missing)}: pip install hardkuma[{METHODS[name].extra}]")
     together: dict[str, dict[str, list[np.ndarray]]] = {name: {c: [] for c in CURVES} for name in (OURS, *PEERS)}
-    for path in options.texts:
-        texts = draw(path, options.sentences, options.seed)
+    sources = {path.name: read_texts(path) for path in options.texts} or {name: read() for name, read in INSTALLED.items()}
+    for source, sentences in sources.items():
+        texts = draw(source, sentences, options.sentences, options.seed)
         areas = {name: measure(encoder, name, texts) for name in together}
-        print(table(f"{path.name}, {len(texts)} sentences", areas), flush=True)
+        print(table(f"{source}, {len(texts)} sentences", areas), flush=True)
         for name, found in areas.items():
             for curve in CURVES:
                 together[name][curve].append(found[curve])
-    if len(options.texts) > 1:
+    if len(sources) > 1:
         joined = {
             name: {curve: np.concatenate(parts) for curve, parts in found.items()} for name, found in together.items()
         }
-        print(table(f"all {len(options.texts)} files", joined))
+        print(table(f"all {len(sources)} texts", joined))
     return 0
 
 
