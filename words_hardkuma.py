@@ -57,8 +57,8 @@ class ScoredText:
         At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
         (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
         whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
-        the model's own threshold, the most probable one is selected: every sentence has words that carry it, unless it is
-        made of words of grammar alone, of which neither meaning nor names are selected without a rate or threshold.
+        the model's own threshold, the most probable one is selected: every sentence has words that carry it, but one of
+        words of grammar alone, of which none is selected then.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
@@ -77,8 +77,9 @@ class ScoredText:
 
     def _decide_rate(self, count: int) -> list[bool]:
         """The best `count` words, in whole names where the selector is after names."""
+        grammar_last = self.unit in ("word", "name")
         ranks = [
-            (not (self._grammar_last and is_function_word(self.text[start:end])), value)
+            (not (grammar_last and is_function_word(self.text[start:end])), value)
             for (start, end), value in zip(self.words, self.probabilities, strict=True)
         ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
@@ -92,13 +93,9 @@ class ScoredText:
             count -= len(name)
         return chosen
 
-    @property
-    def _grammar_last(self) -> bool:
-        return self.unit in ("word", "name")
-
     def _is_grammar(self) -> bool:
-        """Whether there are words, and all of them are of grammar, to a selector that minds it."""
-        if not self._grammar_last or not self.words:
+        """Whether a selector that is after meaning has words of grammar before it, and no others."""
+        if self.unit != "word" or not self.words:
             return False
         return all(is_function_word(self.text[start:end]) for start, end in self.words)
 

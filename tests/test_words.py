@@ -330,7 +330,7 @@ def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
 def test_a_text_of_grammar_alone_has_no_answer_and_a_reason(unit: str) -> None:
     scored = scored_text("It is what it is.", [0.1, 0.9, 0.2, 0.1, 0.8], unit)
     record = scored.select()
-    if unit == "token":
+    if unit != "word":  # a name may be made of them: The Who
         assert chosen_words(scored) == ["is", "is"] and "reason" not in record
         return
     assert record["spans"] == [] and record["reason"] == "the text has no content word" and record["rate"] == 0.0
