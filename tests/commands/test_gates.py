@@ -242,7 +242,7 @@ def test_nothing_that_passes_the_threshold_is_said_with_what_to_try(
         assert main(["gates", "--model", str(model), *high]) == 0
         said = capsys.readouterr().err.splitlines()[-1]
         assert said.endswith("Try --rate 0.2 or a lower --threshold.") and "--selector" not in said
-    # Not everywhere, or for several reasons.
+    # In some texts, beside one without a word.
     assert main(["gates", "--model", str(two), "marie moved", "of the", "…"]) == 0
     shown = capsys.readouterr()
     assert "[" in shown.out.splitlines()[0] and shown.out.splitlines()[1:] == ["of the", "…"]
