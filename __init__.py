@@ -6,26 +6,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
-    from .anchors_hardkuma import chance_similarity as chance_similarity
-    from .backends_hardkuma import choose_backend as choose_backend
+    from .apps.export.backends import choose_backend as choose_backend
+    from .apps.pairs import chance_similarity as chance_similarity
+    from .apps.pairs import explain_pair as explain_pair
+    from .apps.search.index import SearchIndex as SearchIndex
+    from .apps.search.terms import find_terms as find_terms
     from .common.models import load_released as load_released
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
-    from .gates_hardkuma import Kumaraswamy as Kumaraswamy
-    from .gates_hardkuma import StretchedKumaraswamy as StretchedKumaraswamy
+    from .kumaraswamy_hardkuma import Kumaraswamy as Kumaraswamy
+    from .kumaraswamy_hardkuma import StretchedKumaraswamy as StretchedKumaraswamy
     from .modeling_hardkuma import HardKumaForTokenClassification as HardKumaForTokenClassification
     from .modeling_hardkuma import HardKumaModel as HardKumaModel
-    from .outputs_hardkuma import HardKumaOutput as HardKumaOutput
-    from .pairs_hardkuma import explain_pair as explain_pair
+    from .modeling_hardkuma import HardKumaOutput as HardKumaOutput
     from .pipeline_hardkuma import GateClassificationPipeline as GateClassificationPipeline
     from .pipeline_hardkuma import TokenGatesPipeline as TokenGatesPipeline
-    from .search.index import SearchIndex as SearchIndex
-    from .search.terms import find_terms as find_terms
-    from .surface_hardkuma import continues_batch as continues_batch
-    from .surface_hardkuma import surface_batch as surface_batch
-    from .surface_hardkuma import surface_ids as surface_ids
-    from .words_hardkuma import ScoredText as ScoredText
-    from .words_hardkuma import gate_records as gate_records
-    from .words_hardkuma import score_texts as score_texts
+    from .scoring_hardkuma import ScoredText as ScoredText
+    from .scoring_hardkuma import gate_records as gate_records
+    from .scoring_hardkuma import score_texts as score_texts
+    from .words_hardkuma import continues_batch as continues_batch
+    from .words_hardkuma import surface_batch as surface_batch
+    from .words_hardkuma import surface_ids as surface_ids
 
 __version__ = "0.2.0.dev0"
 
@@ -35,23 +35,23 @@ _EXPORTS = {
     "HardKumaConfig": "configuration_hardkuma",
     "HardKumaModel": "modeling_hardkuma",
     "HardKumaForTokenClassification": "modeling_hardkuma",
-    "HardKumaOutput": "outputs_hardkuma",
-    "Kumaraswamy": "gates_hardkuma",
-    "StretchedKumaraswamy": "gates_hardkuma",
-    "ScoredText": "words_hardkuma",
-    "SearchIndex": "search.index",
+    "HardKumaOutput": "modeling_hardkuma",
+    "Kumaraswamy": "kumaraswamy_hardkuma",
+    "StretchedKumaraswamy": "kumaraswamy_hardkuma",
+    "ScoredText": "scoring_hardkuma",
+    "SearchIndex": "apps.search.index",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
-    "chance_similarity": "anchors_hardkuma",
-    "choose_backend": "backends_hardkuma",
-    "continues_batch": "surface_hardkuma",
-    "explain_pair": "pairs_hardkuma",
-    "find_terms": "search.terms",
-    "gate_records": "words_hardkuma",
+    "chance_similarity": "apps.pairs",
+    "choose_backend": "apps.export.backends",
+    "continues_batch": "words_hardkuma",
+    "explain_pair": "apps.pairs",
+    "find_terms": "apps.search.terms",
+    "gate_records": "scoring_hardkuma",
     "load_released": "common.models",
-    "score_texts": "words_hardkuma",
-    "surface_batch": "surface_hardkuma",
-    "surface_ids": "surface_hardkuma",
+    "score_texts": "scoring_hardkuma",
+    "surface_batch": "words_hardkuma",
+    "surface_ids": "words_hardkuma",
 }
 __all__ = [*_EXPORTS, "__version__"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .commands import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
+from .cli import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
 from .common.arguments import Parser
 
 

@@ -6,16 +6,210 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
 
-from .checks_hardkuma import check_choice, check_choices, check_inside, check_whole
-from .layers_hardkuma import is_last
-from .trust_hardkuma import AUTO_MAP, CUSTOM_PIPELINES, make_encoder_config
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise an error that names the value and the choices, if it is none of them.
+
+    >>> check_choice("format", "pdf", ("text", "jsonl"))
+    Traceback (most recent call last):
+    ValueError: format must be one of text, jsonl; got 'pdf'.
+    """
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def check_choices(name: str, values: Sequence[Any], choices: Sequence[str]) -> None:
+    """The same for one or more values, none of them twice.
+
+    >>> check_choices("formats", ["text", "text"], ("text", "jsonl"))
+    Traceback (most recent call last):
+    ValueError: formats names something twice: ['text', 'text'].
+    """
+    if not values:
+        raise ValueError(f"{name} must name at least one of {', '.join(choices)}; got none.")
+    for value in values:
+        check_choice(name, value, choices)
+    if len(set(values)) != len(values):
+        raise ValueError(f"{name} names something twice: {values!r}.")
+
+
+def check_whole(name: str, value: Any, minimum: int | None = None) -> None:
+    """Raise an error if the value is no integer (a bool is none), or less than the minimum.
+
+    >>> check_whole("size", 1.5, minimum=1)
+    Traceback (most recent call last):
+    ValueError: size must be a whole number >= 1, got 1.5.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or (minimum is not None and value < minimum):
+        wanted = "a whole number" if minimum is None else f"a whole number >= {minimum}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
+
+
+def check_inside(name: str, value: Any, low: float, high: float, *, low_in: bool = False, high_in: bool = False) -> None:
+    """Raise an error if the value is no finite number between the bounds, which `low_in` and `high_in` allow themselves.
+
+    >>> check_inside("rate", 20, 0.0, 1.0, high_in=True)
+    Traceback (most recent call last):
+    ValueError: rate must be in (0, 1], got 20.
+    """
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    above = number and (value > low or (low_in and value == low))
+    below = number and (value < high or (high_in and value == high))
+    if not (above and below):
+        if math.isinf(low) and math.isinf(high):
+            wanted = "a finite number"
+        elif math.isinf(high):
+            wanted = f"{'>=' if low_in else '>'} {low:g}"
+        elif math.isinf(low):
+            wanted = f"{'<=' if high_in else '<'} {high:g}"
+        else:
+            wanted = f"in {'[' if low_in else '('}{low:g}, {high:g}{']' if high_in else ')'}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
+
+
+def is_last(layer: int | float) -> bool:
+    """Whether a layer of `selector_layer` is the last one: -1, or the whole depth.
+
+    >>> is_last(-1), is_last(1.0), is_last(1)
+    (True, True, False)
+    """
+    return layer == -1 or (isinstance(layer, float) and layer == 1.0)
+
+
+def state_name(layer: int | float) -> str:
+    """The feature that holds the states of a layer, as the config says it.
+
+    >>> state_name(-1), state_name(1.0), state_name(0.5), state_name(0.0)
+    ('state', 'state', 'state 0.5', 'state 0')
+    """
+    return "state" if is_last(layer) else f"state {layer or 0}"  # 0 and 0.0 are one layer, and equal as keys
+
+
+def norm_name(layer: int | float) -> str:
+    """The feature that holds the norms of these states.
+
+    >>> norm_name(4)
+    'norm of state 4'
+    """
+    return f"norm of {state_name(layer)}"
+
+
+def layer_number(layer: int | float, depth: int) -> int:
+    """Which of the states 0 (the embeddings) to `depth` a layer of `selector_layer` is.
+
+    >>> layer_number(4, 6), layer_number(-2, 6), layer_number(0.5, 12), layer_number(0.66, 6)
+    (4, 5, 6, 4)
+    """
+    if isinstance(layer, float):
+        return round(layer * depth)
+    number = layer if layer >= 0 else depth + 1 + layer
+    if not 0 <= number <= depth:
+        raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {depth}.")
+    return number
+
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_hardkuma.HardKumaConfig",
+    "AutoModel": "modeling_hardkuma.HardKumaModel",
+    "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
+}
+# Tasks of transformers that a checkpoint answers by itself: the stock pipeline knows neither word shapes nor windows.
+_CLASSIFICATION = {"impl": "pipeline_hardkuma.GateClassificationPipeline", "pt": ["AutoModelForTokenClassification"]}
+STOCK_TASKS = {"token-classification": _CLASSIFICATION, "ner": _CLASSIFICATION}
+
+
+class CustomPipelines(dict[str, Any]):
+    """Pipelines by task, as transformers looks them up in a config. It takes the only task that is listed where none is
+    named, `pipeline(model=folder)`, so that the stock tasks are answered here and not listed.
+
+    >>> "ner" in CustomPipelines(), CustomPipelines()["ner"]["impl"], len(CustomPipelines())
+    (True, 'pipeline_hardkuma.GateClassificationPipeline', 0)
+    """
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or task in STOCK_TASKS
+
+    def __missing__(self, task: str) -> dict[str, Any]:
+        return copy.deepcopy(STOCK_TASKS[task])  # transformers writes into it
+
+
+CUSTOM_PIPELINES = CustomPipelines({"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}})
+
+# Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
+UNTRUSTED_KEYS = frozenset(
+    {"auto_map", "trust_remote_code", "custom_pipelines", "name_or_path", "_name_or_path", "quantization_config"}
+)
+
+
+class StaticEncoderConfig(PreTrainedConfig):
+    """An encoder without context: one vector per token (deep averaging networks, static embeddings).
+
+    >>> StaticEncoderConfig(vocab_size=100, hidden_size=8).hidden_size
+    8
+    """
+
+    model_type = "hardkuma_static"
+
+    vocab_size: int = 30522
+    hidden_size: int = 384
+    pad_token_id: int | None = None
+    num_hidden_layers: int = 0
+
+
+def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a nested config without any key that asks for code, trust or another download, at any depth.
+
+    >>> strip_untrusted({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}, "x": {"trust_remote_code": True}})
+    {'model_type': 'bert', 'x': {}}
+    """
+    return {
+        key: strip_untrusted(value) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if key not in UNTRUSTED_KEYS
+    }
+
+
+def clean_encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """`strip_untrusted` on the config of an encoder that lives, in place: model and config then share one object.
+
+    >>> config = clean_encoder_config(AutoConfig.for_model("bert", auto_map={"AutoModel": "evil.Model"}))
+    >>> hasattr(config, "auto_map")
+    False
+    """
+    for name, value in list(vars(config).items()):
+        if name in UNTRUSTED_KEYS:
+            delattr(config, name)
+        elif isinstance(value, Mapping):
+            setattr(config, name, strip_untrusted(value))
+    return config
+
+
+def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
+    """The encoder's config as an object of a *stock* transformers class (or `StaticEncoderConfig`), stripped of trust.
+
+    >>> make_encoder_config({"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}).hidden_size
+    32
+    """
+    values = strip_untrusted(config if isinstance(config, Mapping) else config.to_dict())
+    model_type = values.pop("model_type", None)
+    if model_type == StaticEncoderConfig.model_type:
+        return StaticEncoderConfig(**values)
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"encoder_config has model_type {model_type!r}, which is not an architecture of this transformers version; "
+            "encoders that need code of their own are not loaded. Use a stock architecture such as 'bert'."
+        )
+    return AutoConfig.for_model(model_type, **values)
+
 
 logger = logging.get_logger(__name__)
 
@@ -129,7 +323,7 @@ class HardKumaConfig(PreTrainedConfig):
     "shape" (one-hot class of the word's form, needs `surface_ids`), "anchor" (last state times sentence embedding),
     "pooled" (what the word brings into the sentence's pooled state, and how many words there are), "removal" (what that
     state loses without the word; both in features_hardkuma.py), "alone" (how much of it the word has by itself, see
-    alone_hardkuma.py)."""
+    features_hardkuma.py)."""
     selector_layer: int | float | list[int | float] | dict[str, int | float | list[int | float]] = -1
     """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
     encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""

@@ -6,37 +6,248 @@
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-The steps up to the gates are in core_hardkuma.py, the distribution in gates_hardkuma.py, the selector in
-selectors_hardkuma.py, what it reads in features_hardkuma.py, the views in pooling_hardkuma.py, the terms of the loss in
+The steps up to the gates are in modeling_hardkuma.py, the distribution in kumaraswamy_hardkuma.py, the selector in
+gate_head_hardkuma.py, what it reads in features_hardkuma.py, the views in pooling_hardkuma.py, the terms of the loss in
 losses_hardkuma.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
-from transformers.utils import logging
+from transformers.utils import ModelOutput, logging
 
-from .configuration_hardkuma import ENTITIES, HardKumaConfig
-from .core_hardkuma import HardKumaCore
-from .gates_hardkuma import Kumaraswamy, make_gate
-from .inputs_hardkuma import content_mask, prepare, to_device, tracing, without_autocast
-from .layers_hardkuma import state_name
+from .batch_hardkuma import EncodedTokens, TokenBatch, content_mask, is_sign, prepare, to_device, tracing, without_autocast
+from .checkpoint_hardkuma import HardKumaPreTrainedModel
+from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
+from .encoder_hardkuma import Projection, build_encoder, embedding_table
+from .features_hardkuma import Encoding, InnerStates, TokensAlone, depth_needed, lower_layers, read_features
+from .gate_head_hardkuma import GateHead, mean_over_words
+from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate, select_best_word, select_rate, select_words
 from .losses_hardkuma import LossRows, objective, world_size
-from .outputs_hardkuma import EncodedTokens, HardKumaOutput, TrainingOptions
-from .pairs_hardkuma import explain_pair
-from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool_reencoded, sentence_embedding
-from .pretrained_hardkuma import HardKumaPreTrainedModel
-from .records_hardkuma import Record
-from .selectors_hardkuma import mean_over_words
-from .surface_hardkuma import SurfaceStatistics, capitals_against_lower
-from .words_hardkuma import gate_records
+from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
+from .scoring_hardkuma import Record, gate_records
+from .words_hardkuma import SurfaceStatistics, capitals_against_lower
+
+
+@dataclass
+class HardKumaOutput(ModelOutput):
+    """What a forward pass returns. With K > 1 selectors, shapes marked [K] gain a selector axis after the batch.
+
+    Attributes:
+        loss: () weighted sum of `losses`, with `return_loss=True`.
+        losses: each unweighted term by name, () or (K,).
+        last_hidden_state: (batch, length, hidden) the encoder's token states; the first tensor, as stock tools expect.
+        gates: (batch, [K,] length) 0/1 in eval, relaxed in training; 0 on special and padding tokens.
+        gate_probs: (batch, [K,] length) closed-form selection probability, same zeros.
+        anchor_embedding: (batch, dim) the encoder's own sentence embedding, never filtered.
+        rationale_embedding, complement_embedding: (batch, [K,] dim) of the selected and of the other tokens.
+        alpha, beta: (batch, [K,] length) shapes of the gates; see `HardKumaModel.gate_distribution`.
+        hidden_states: of every layer, the embeddings first, with `output_hidden_states=True`.
+        attentions: (batch, heads, length, length) of every layer, with `output_attentions=True`.
+    """
+
+    loss: Tensor | None = None
+    losses: dict[str, Tensor] | None = None
+    last_hidden_state: Tensor | None = None
+    gates: Tensor | None = None
+    gate_probs: Tensor | None = None
+    anchor_embedding: Tensor | None = None
+    rationale_embedding: Tensor | None = None
+    complement_embedding: Tensor | None = None
+    alpha: Tensor | None = None
+    beta: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class TrainingOptions(TypedDict, total=False):
+    """What a training loop hands to `HardKumaModel.forward` beside the tokens."""
+
+    noise: Tensor | None  # (batch, K, length) uniform noise for the training gates, drawn if not given
+    encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
+    return_rows: bool  # return `LossRows` instead, for a loss over several forward passes (see `losses_of`)
+
+
+class HardKumaCore(HardKumaPreTrainedModel):
+    """What [`HardKumaModel`] is made of, and the steps of its calls."""
+
+    encoder: PreTrainedModel
+    projections: nn.ModuleList
+    gate_head: GateHead
+    batch_tokens: int | None = None  # a batch may have any number of tokens; see `GateModel`
+
+    def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
+        super().__init__(config)
+        self.encoder = build_encoder(config.encoder_config) if encoder is None else encoder
+        self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
+        self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
+        self._tokenizer: PreTrainedTokenizerBase | None = None
+        # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
+        self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
+        self._inner: InnerStates | None = None
+        self._alone: TokensAlone | None = None
+        self._freeze()
+        self.post_init()
+
+    def _freeze(self) -> None:
+        trainable = not self.config.freeze_encoder
+        self.encoder.requires_grad_(trainable)
+        self.projections.requires_grad_(trainable)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """An encoder of which nothing is trained stays in eval mode: its dropout would only be noise."""
+        super().train(mode)
+        self._encoder_is_trained = any(parameter.requires_grad for parameter in self.encoder.parameters())
+        self.encoder.train(mode and self._encoder_is_trained)
+        return self
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.set_input_embeddings(value)
+
+    def _chosen(self, selector: str | None) -> list[int]:
+        """Numbers of the selectors that are asked for: one by its name, or all."""
+        return list(range(self.config.num_selectors)) if selector is None else [self.config.find_selector(selector)]
+
+    def _encode(
+        self,
+        batch: TokenBatch,
+        encoded: EncodedTokens | None = None,
+        selectors: Sequence[int] | None = None,
+        whole: bool = True,
+        **outputs: bool,
+    ) -> Encoding:
+        """Token states and what these selectors read (all by default); only the latter matters if not `whole`."""
+        if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
+            self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
+        lower = None
+        if selectors is not None:
+            selectors = self.gate_head.needed(selectors)
+        if not whole:
+            lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
+        if self._inner is None or self._inner.encoder is not self.encoder:
+            self._inner = InnerStates(self.encoder)
+        alone = self._tokens_alone()
+        return read_features(self.encoder, self.config, batch, self._inner, alone, encoded, lower, selectors, **outputs)
+
+    def _tokens_alone(self) -> TokensAlone:
+        if self._alone is None or self._alone.encoder is not self.encoder:
+            self._alone = TokensAlone(self.encoder, self.config)
+        return self._alone
+
+    def remember_tokens(self) -> None:
+        """Encode every token of the vocabulary alone, where a selector reads that ("alone"). A model does so by itself, for
+        tokens that it meets; a graph that is compiled or exported cannot, and is bound to the weights and the device of the
+        time of this call."""
+        if self.config.reads("alone"):
+            self._tokens_alone().remember_all()
+
+    def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
+        """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""
+        if tracing():
+            return None
+        depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
+        # A copy shares the modules and the attention function of its time.
+        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
+        if depth not in self._lower or self._lower[depth][0] != made_of:
+            self._lower[depth] = (made_of, lower_layers(self.encoder, depth))
+        return self._lower[depth][1]
+
+    def _probabilities(
+        self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
+    ) -> tuple[Kumaraswamy, Tensor]:
+        """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
+        gate = self.gate_head(features, batch, selectors)
+        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
+
+    def _gates(
+        self,
+        gate: Kumaraswamy,
+        probs: Tensor,
+        noise: Tensor | None,
+        batch: TokenBatch,
+        selectors: Sequence[int],
+        rate: float | None,
+    ) -> Tensor:
+        """(batch, selectors, length), 0 off content: drawn in training; in eval by the threshold, or at a rate."""
+        if not self.training:
+            return self._decide(probs, batch, selectors, rate)
+        if rate is not None:
+            raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
+        if noise is None:
+            noise = torch.rand_like(probs)
+        elif noise.shape != probs.shape:
+            raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
+        return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold) * batch.content[:, None]
+
+    def _decide(self, probs: Tensor, batch: TokenBatch, selectors: Sequence[int], rate: float | None) -> Tensor:
+        """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
+        of a selector whose gates belong to words ("word") at least the most probable word is selected."""
+        units = [self.config.of_selector("selector_unit", k) for k in selectors]
+        if rate is None:
+            return self._pass_threshold(probs, batch, [number for number, unit in enumerate(units) if unit == "word"])
+        rows = []
+        for unit, row in zip(units, probs.split(1, dim=1), strict=True):
+            if unit == "token":
+                rows.append(select_rate(row, batch.content[:, None], rate))
+            else:
+                rows.append(select_words(row, self._words(batch), batch.continues, rate))
+        return torch.cat(rows, dim=1)
+
+    def _pass_threshold(self, probs: Tensor, batch: TokenBatch, never_empty: list[int]) -> Tensor:
+        """What passes the threshold; where nothing does, of the selectors `never_empty` the most probable word."""
+        passed = (probs > self.config.decision_threshold).float()
+        # A compiled graph always looks for the best word; else only where it is needed.
+        if not never_empty or (not tracing() and bool(passed[:, never_empty].amax(-1).all())):
+            return passed
+        rows = list(passed.split(1, dim=1))
+        for number in never_empty:
+            best = select_best_word(probs[:, number : number + 1], self._words(batch), batch.continues)
+            rows[number] = torch.where((rows[number] > 0).any(-1, keepdim=True), rows[number], best)
+        return torch.cat(rows, dim=1)
+
+    def _words(self, batch: TokenBatch) -> Tensor:
+        """(batch, length) bool, the content tokens that are part of words, not of signs; all, where there is no word."""
+        if batch.input_ids is None or self.gate_head.known_kinds is None:
+            return batch.content
+        written = ~is_sign(self.gate_head.known_kinds, batch.input_ids) & batch.content
+        words = (batch.same_word @ written[..., None].float())[..., 0] > 0
+        wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
+        return words | (batch.content & wordless)
+
+    def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
+        """Pool(H, m): (batch, 1, hidden)."""
+        return pool(states, batch.mask[:, None], self.config.pooling_modes)
+
+    def _anchor(self, pooled: Tensor) -> Tensor:
+        """The encoder's own sentence embedding: (batch, dim)."""
+        anchor = sentence_embedding(self, pooled)[:, 0]
+        self._check_finite(anchor)
+        return anchor
+
+    def _check_finite(self, vectors: Tensor) -> None:
+        if tracing() or math.isfinite(float(vectors.detach().sum())):
+            return
+        rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
+        if not rows:
+            return  # large numbers, whose sum alone is infinite
+        raise ValueError(
+            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
+            "dtype=torch.float32."
+        )
+
 
 logger = logging.get_logger(__name__)
 
@@ -76,7 +287,7 @@ class HardKumaModel(HardKumaCore):
         Args:
             input_ids, attention_mask, token_type_ids: (batch, length), as the tokenizer gives them, padded on any side.
             special_tokens_mask: (batch, length) 1 on tokens that are never selected; from the token ids by default.
-            surface_ids: (batch, length) word-shape classes, see surface_hardkuma.py; 0 = unknown, no shift.
+            surface_ids: (batch, length) word-shape classes, see words_hardkuma.py; 0 = unknown, no shift.
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
             continues: (batch, length) true where a token goes on with the word of the token before; by default what the
@@ -295,16 +506,6 @@ class HardKumaModel(HardKumaCore):
         'Marie moved'
         """
         return gate_records(self, texts, **options)
-
-    def explain_pair(self, a: str, b: str, **options: Any) -> dict[str, Any]:
-        """The words on each side that carry the similarity of two texts; see `pairs_hardkuma.explain_pair`.
-
-        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-        >>> pair = model.explain_pair("a cat on a mat", "the cat sleeps")
-        >>> [word["word"] for word in pair["a"]["words"] if word["carries"]]
-        ['cat']
-        """
-        return explain_pair(self, a, b, **options)
 
     def sentence_features(
         self,

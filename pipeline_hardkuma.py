@@ -12,14 +12,23 @@ from torch import Tensor
 from transformers import Pipeline, PreTrainedTokenizerBase, TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
-from .backends_hardkuma import BACKENDS, choose_backend
-from .checks_hardkuma import check_choice
+from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES
-from .pretrained_hardkuma import HardKumaPreTrainedModel
-from .scoring_hardkuma import GateModel, encodable, reads_shapes
-from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
-from .windows_hardkuma import JoinedTokens, Windows, WordTokens, window_overlap
-from .words_hardkuma import Record, ScoredText, check_count, check_selection, score_texts
+from .scoring_hardkuma import (
+    GateModel,
+    JoinedTokens,
+    Record,
+    ScoredText,
+    Windows,
+    WordTokens,
+    check_count,
+    check_selection,
+    encodable,
+    reads_shapes,
+    score_texts,
+    window_overlap,
+)
+from .words_hardkuma import Span, SurfaceIndex, WordIndex, find_words
 
 BATCH_SIZE = 32
 # Batches that are read ahead from a stream, so that texts of like length can run together.
@@ -41,8 +50,7 @@ class TokenGatesPipeline(Pipeline):
 
     Of the pipeline alone:
 
-        backend: what computes the gates: "torch" (default), "onnx" (onnxruntime, in int8 where the processor has
-            instructions for it) or "auto" (the faster of both, by a short trial); see `choose_backend`.
+        backend: what computes the gates instead of the model itself, such as `hardkuma.choose_backend(model, "onnx")`.
 
     >>> from hardkuma import HardKumaModel
     >>> pipe = TokenGatesPipeline(HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval(), rate=0.4)
@@ -60,16 +68,14 @@ class TokenGatesPipeline(Pipeline):
         self,
         model: HardKumaPreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        backend: str = "torch",
+        backend: GateModel | None = None,
         **options: Any,
     ):
-        check_choice("backend", backend, BACKENDS)
         if tokenizer is not None:
             model.tokenizer = tokenizer
         # Inside of a token classifier is the same model.
         super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
-        selector = self._forward_params.get("selector")
-        self.gate_model: GateModel = choose_backend(model._base(), backend, selector).gates
+        self.gate_model: GateModel = model._base() if backend is None else backend
 
     # Names of options are listed, so that a misspelt one is an error; the base class would take any.
     def _sanitize_parameters(  # type: ignore[override]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .attention_hardkuma import AttentionTap, run_encoder
+from .batch_hardkuma import TokenBatch, attendable
 from .configuration_hardkuma import HardKumaConfig
-from .inputs_hardkuma import TokenBatch, attendable
-from .selectors_hardkuma import GateHead
+from .gate_head_hardkuma import GateHead
 
 # Below this a weight sum or a norm counts as zero. The result is then the zero vector, with a gradient of ordinary size
 # (the denominator is taken as 1), so that an empty selection can still be left by gradient steps.

@@ -1,24 +1,298 @@
-"""Texts on their way through a model: words and windows, batches of like length, and what comes back for each token.
+"""From token gates to words of the original text: character offsets, long texts in windows, selection by rate.
 
-Texts come in parts, and parts come back whole and in order. A model may work on several batches at once, and is handed
-further ones, of later parts too, before the first is back: cutting texts into tokens goes on beside it.
+`score_texts` runs the encoder once; `ScoredText.select` decides, at any rate or threshold, without running it again.
 """
 
 from __future__ import annotations
 
+import numbers
 import re
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
-from .selectors_hardkuma import GateHead
-from .surface_hardkuma import Span, SurfaceIndex, WordIndex, find_words
-from .windows_hardkuma import Windows, WordTokens
+from .gate_head_hardkuma import GateHead
+from .kumaraswamy_hardkuma import count_at_rate
+from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
+
+# How the values of a word's tokens make the value of the word.
+AGGREGATES = ("max", "sum", "mean", "first")
+_REDUCTIONS = {"max": "amax", "sum": "sum", "mean": "mean"}
+
+
+def window_overlap(length: int) -> int:
+    """How many tokens two neighbouring windows share.
+
+    >>> window_overlap(256)
+    64
+    """
+    return length // 4
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The tokens of several texts, window after window.
+
+    Attributes:
+        owners: (windows,) the text of each window.
+        lengths: (windows,) how many tokens each has.
+        starts, ends: (tokens,) character offsets of all tokens in their texts; empty for special tokens.
+        inputs: (tokens,) by name, what the encoder takes.
+    """
+
+    owners: Tensor
+    lengths: Tensor
+    starts: Tensor
+    ends: Tensor
+    inputs: dict[str, Tensor]
+
+    @classmethod
+    def cut(cls, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], length: int) -> Windows:
+        """Tokenise texts into windows of at most `length` tokens.
+
+        >>> from hardkuma import load_released
+        >>> windows = Windows.cut(load_released()[1], ["rain " * 20, "Rain."], length=10)
+        >>> windows.owners.tolist(), windows.lengths.tolist()
+        ([0, 0, 0, 1], [10, 10, 10, 4])
+        """
+        encoded = tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=length,
+            stride=window_overlap(length),
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+        )
+        owners = encoded.pop("overflow_to_sample_mapping", None) or list(range(len(texts)))
+        offsets = _flat(map(chain.from_iterable, encoded["offset_mapping"])).view(-1, 2)
+        names = [name for name in ("input_ids", "token_type_ids") if name in encoded]
+        return cls(
+            owners=torch.tensor(owners, dtype=torch.long),
+            lengths=torch.tensor([len(row) for row in encoded["input_ids"]], dtype=torch.long),
+            starts=offsets[:, 0],
+            ends=offsets[:, 1],
+            inputs={name: _flat(encoded[name]) for name in names},
+        )
+
+    @property
+    def firsts(self) -> Tensor:
+        """(windows,) the number of the first token of each window."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    @property
+    def numbers(self) -> Tensor:
+        """(tokens,) the window of each token."""
+        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+
+    @property
+    def margins(self) -> Tensor:
+        """(tokens,) how far each token is from the nearer edge of its window."""
+        position = torch.arange(len(self.starts)) - self.firsts[self.numbers]
+        return torch.minimum(position, self.lengths[self.numbers] - 1 - position)
+
+    def batches(self, batch_size: int, max_tokens: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Windows of like length together: the numbers of their tokens (batch, length), and which of those are tokens at
+        all, not padding on the right (batch, length).
+
+        Args:
+            batch_size: how many windows a batch has at most.
+            max_tokens: how many tokens, padding counted; a longer window is alone.
+
+        >>> windows = Windows(*(torch.tensor(row) for row in ([0, 1], [1, 2], [0, 0, 2], [2, 2, 4])), inputs={})
+        >>> [inside.tolist() for _, inside in windows.batches(2)], len(list(windows.batches(2, max_tokens=3)))
+        ([[[True, False], [True, True]]], 2)
+        """
+        firsts = self.firsts
+        order = self.lengths.argsort(stable=True)
+        for rows in order.split(_batch_sizes(self.lengths[order].tolist(), batch_size, max_tokens)):
+            position = torch.arange(int(self.lengths[rows[-1]]))
+            if len(position) == 0:  # an encoder without special tokens, and nothing but empty texts
+                continue
+            inside = position < self.lengths[rows][:, None]
+            yield torch.where(inside, firsts[rows][:, None] + position, 0), inside
+
+
+def _batch_sizes(lengths: list[int], batch_size: int, max_tokens: int | None) -> list[int]:
+    """Sizes of the batches of windows with these lengths, ascending."""
+    sizes, size = [], 0
+    for length in lengths:
+        # The last window is the longest, so its length is that of the batch.
+        if size and (size == batch_size or (max_tokens is not None and (size + 1) * length > max_tokens)):
+            sizes.append(size)
+            size = 0
+        size += 1
+    return [*sizes, size] if size else sizes
+
+
+class WordTokens:
+    """Which tokens give each word its value: those that touch it, in the window in which it stands furthest from an edge.
+
+    >>> windows = Windows(*(torch.tensor(row) for row in ([0], [4], [0, 0, 3, 0], [0, 2, 8, 0])), inputs={})
+    >>> tokens = WordTokens(windows, WordIndex([[(0, 2), (3, 5), (6, 8)]], [8]))
+    >>> tokens.values(torch.tensor([0.0, 0.1, 0.7, 0.0]))
+    tensor([0.1000, 0.7000, 0.7000])
+    """
+
+    def __init__(self, windows: Windows, index: WordIndex):
+        self.size = index.size
+        numbers, margins = windows.numbers, windows.margins
+        first, count = index.touched(windows.owners[numbers], windows.starts[:, None], windows.ends[:, None])
+        first, count = first[:, 0], count[:, 0]
+        # One entry for each token and word that touch.
+        tokens = torch.arange(len(count)).repeat_interleave(count)
+        words = first[tokens] + torch.arange(len(tokens)) - (count.cumsum(0) - count)[tokens]
+        # One group for each window and word: its distance from the nearer edge is that of its outermost token.
+        groups, group = torch.unique(numbers[tokens] * self.size + words, return_inverse=True)
+        margin = margins.new_full((len(groups),), 1 << 62).scatter_reduce_(0, group, margins[tokens], "amin")
+        word = groups % max(self.size, 1)
+        best = margins.new_full((self.size,), -1).scatter_reduce_(0, word, margin, "amax")
+        wins = margin == best[word]
+        self._tokens, self._group = tokens[wins[group]], group[wins[group]]
+        self._word, self._wins = word, wins
+        # (tokens,) those that touch any word, and those of them that count for it.
+        self.touching = count > 0
+        self.counting = torch.zeros_like(self.touching).index_fill_(0, self._tokens, True)
+
+    def values(self, token_values: Tensor, aggregate: str = "max") -> Tensor:
+        """Values of the words, (words,), from those of all tokens, (tokens,); 0 for a word that no token touches.
+
+        Args:
+            aggregate: "max", "sum" or "mean" over a word's tokens, or its "first" token's.
+        """
+        picked, size = token_values[self._tokens], len(self._word)
+        if aggregate == "first":
+            order = torch.arange(len(picked))
+            # Groups that lose have no token; they point at the first one and are left out below.
+            leading = order.new_full((size,), max(len(picked) - 1, 0)).scatter_reduce_(0, self._group, order, "amin")
+            of_groups = picked[leading]
+        else:
+            of_groups = picked.new_zeros(size).scatter_reduce_(
+                0, self._group, picked, _REDUCTIONS[aggregate], include_self=False
+            )
+        of_words = token_values.new_zeros(self.size)
+        return of_words.scatter_reduce_(0, self._word[self._wins], of_groups[self._wins], "amax")
+
+
+class JoinedTokens:
+    """The tokens of one text that lies in several windows, each once and in order; special tokens left out.
+
+    A token takes its value from the window that its word takes it from; a token of no word, from the one in which it stands
+    furthest from an edge itself.
+
+    Args:
+        windows: of one text, in its order.
+        content: (tokens,) bool, false for special tokens.
+        overlap: how many content tokens two neighbouring windows share.
+        members: the words of the text.
+
+    Attributes:
+        firsts: (joined,) the number of each token in `windows`, where it comes first.
+
+    >>> windows = Windows(torch.tensor([0, 0]), torch.tensor([3, 3]), *torch.arange(12).view(2, 6), inputs={})
+    >>> members = WordTokens(windows, WordIndex([[]], [12]))
+    >>> joined = JoinedTokens(windows, torch.ones(6, dtype=torch.bool), 1, members)
+    >>> joined.firsts, joined.values(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    (tensor([0, 1, 2, 4, 5]), tensor([0.1000, 0.2000, 0.4000, 0.5000, 0.6000]))
+    """
+
+    def __init__(self, windows: Windows, content: Tensor, overlap: int, members: WordTokens):
+        tokens = content.nonzero()[:, 0]
+        window = windows.numbers[tokens]
+        counts = torch.bincount(window, minlength=len(windows.lengths))
+        # What comes before a window: with and without what it repeats of the windows before.
+        before, new = counts.cumsum(0) - counts, (counts - overlap).cumsum(0) - (counts - overlap)
+        number = new[window] + torch.arange(len(tokens)) - before[window]
+        size = int(number.max()) + 1 if len(number) else 0
+        self.firsts = tokens.new_full((size,), len(content)).scatter_reduce_(0, number, tokens, "amin")
+        margins = windows.margins[tokens]
+        widest = margins.new_full((size,), -1).scatter_reduce_(0, number, margins, "amax")
+        counting = torch.where(members.touching[tokens], members.counting[tokens], margins == widest[number])
+        self._tokens, self._numbers = tokens[counting], number[counting]
+
+    def values(self, token_values: Tensor) -> Tensor:
+        """(joined,) values from those of all tokens of all windows, (tokens,); in a tie the largest."""
+        of_joined = token_values.new_zeros(len(self.firsts))
+        return of_joined.scatter_reduce_(0, self._numbers, token_values[self._tokens], "amax")
+
+
+def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
+    numbers = array("q", chain.from_iterable(rows))  # several times as fast as torch.tensor of a list
+    return torch.frombuffer(numbers, dtype=torch.long) if numbers else torch.zeros(0, dtype=torch.long)
+
+
+Record = dict[str, Any]
+
+ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
+
+
+def join_records(records: Mapping[str, Record]) -> Record:
+    """One record of a text with the gates of several selectors, from the records of each by its name.
+
+    Returns:
+        `{"text", "words": [{"word", "start", "end", "probabilities": {NAME: number}, "selected": [NAME, ...]}],
+        "spans": [{"text", "start", "end", "probability", "selector"}], "rates": {NAME: number}, "windows"}`
+
+    >>> go = {"word": "Go", "start": 0, "end": 2, "probability": 0.9, "selected": True}
+    >>> one = {"text": "Go", "words": [go], "spans": [{"text": "Go", "start": 0, "end": 2}], "rate": 1.0, "windows": 1}
+    >>> record = join_records({"verbs": one, "others": one})
+    >>> record["words"][0]["probabilities"], record["words"][0]["selected"], len(record["spans"])
+    ({'verbs': 0.9, 'others': 0.9}, ['verbs', 'others'], 2)
+    """
+    first = next(iter(records.values()))
+    words = [
+        {
+            **{key: word[key] for key in ("word", "start", "end")},
+            "probabilities": {name: record["words"][i]["probability"] for name, record in records.items()},
+            "selected": [name for name, record in records.items() if record["words"][i]["selected"]],
+        }
+        for i, word in enumerate(first["words"])
+    ]
+    spans = [{**span, "selector": name} for name, record in records.items() for span in record["spans"]]
+    rates = {name: record["rate"] for name, record in records.items()}
+    joined = {"text": first["text"], "words": words, "spans": spans, "rates": rates, "windows": first["windows"]}
+    return joined if spans else {**joined, "reason": first["reason"]}
+
+
+def split_record(record: Record) -> dict[str, Record]:
+    """The record of each selector, by its name, from one that `join_records` made.
+
+    The "reason" of a selector that selects nothing where another one does is not in the joined record; it has words then,
+    so that there is one reason only.
+
+    >>> go = {"word": "Go", "start": 0, "end": 2, "probability": 0.9, "selected": True}
+    >>> one = {"text": "Go", "words": [go], "spans": [{"text": "Go", "start": 0, "end": 2}], "rate": 1.0, "windows": 1}
+    >>> split_record(join_records({"verbs": one}))["verbs"] == one
+    True
+    """
+    parts: dict[str, Record] = {}
+    for name, rate in record["rates"].items():
+        words = [
+            {
+                **{key: word[key] for key in ("word", "start", "end")},
+                "probability": word["probabilities"][name],
+                "selected": name in word["selected"],
+            }
+            for word in record["words"]
+        ]
+        spans = [
+            {key: value for key, value in span.items() if key != "selector"}
+            for span in record["spans"]
+            if span["selector"] == name
+        ]
+        parts[name] = {"text": record["text"], "words": words, "spans": spans, "rate": rate, "windows": record["windows"]}
+        if not spans:
+            parts[name]["reason"] = record.get("reason", "no word is more probable than the threshold")
+    return parts
+
 
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64
@@ -196,3 +470,389 @@ def run_parts(
 
 def _is_done(chunks: list[TextChunk], count: int) -> bool:
     return len(chunks) == count and not any(chunk.waiting for chunk in chunks)
+
+
+# What may stand between two selected words of one span. A line break or any other punctuation ends a span.
+_BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
+_AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
+# Words with a full stop inside of a name, and words that link the parts of one: St. Petersburg, Museum of Modern Art.
+_ABBREVIATIONS = re.compile("Capt|Col|Dr|Ft|Gen|Gov|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St")
+_LINKS = re.compile("al|bin|da|de|del|den|der|des|di|do|dos|du|el|ibn|la|las|le|los|of|the|ter|van|von|y|zu")
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A text whose words have their probabilities; nothing is decided yet.
+
+    Attributes:
+        text: as it was given.
+        words: (start, end) of each word, in order.
+        probabilities: one for each word, in [0, 1]: the largest of its tokens'.
+        windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
+        threshold: the model's own, which decides where neither rate nor threshold is given.
+        unit: what the selector's gates belong to; see `selector_unit` in the configuration.
+        scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
+    """
+
+    text: str
+    words: list[Span]
+    probabilities: list[float]
+    windows: int
+    threshold: float
+    unit: str = "token"
+    scores: list[float] | None = None
+
+    def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
+        """Which words are selected: the `rate` most probable ones, or those above `threshold`.
+
+        At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
+        (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
+        whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
+        the model's own threshold, the most probable one is selected: every sentence has words that carry it, but one of
+        words of grammar alone, of which none is selected then.
+
+        >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
+        >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
+        ([True, False], [True, True], [True, True])
+        """
+        check_selection(rate, threshold)
+        if rate is not None:
+            return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
+        if threshold is None and self._is_grammar():
+            return [False] * len(self.words)
+        bar = self.threshold if threshold is None else threshold
+        chosen = [value > bar for value in self.probabilities]
+        if threshold is None and self.unit == "word" and not any(chosen):
+            return self._decide_rate(min(1, len(self.words)))
+        return chosen
+
+    def _decide_rate(self, count: int) -> list[bool]:
+        """The best `count` words, in whole names where the selector is after names."""
+        grammar_last = self.unit in ("word", "name")
+        ranks = [
+            (not (grammar_last and is_function_word(self.text[start:end])), value)
+            for (start, end), value in zip(self.words, self.probabilities, strict=True)
+        ]
+        names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
+        names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
+        chosen = [False] * len(ranks)
+        for name in names:
+            if count <= 0:
+                break
+            for i in name:
+                chosen[i] = True
+            count -= len(name)
+        return chosen
+
+    def _is_grammar(self) -> bool:
+        """Whether a selector that is after meaning has words of grammar before it, and no others."""
+        if self.unit != "word" or not self.words:
+            return False
+        return all(is_function_word(self.text[start:end]) for start, end in self.words)
+
+    def _names(self) -> list[list[int]]:
+        """Numbers of the words of each name, in order: neighbours that each have half of the model's threshold, beside at
+        least one that passes it, with one or two links (`of`, `van der`) between them or none. Every other word is by
+        itself."""
+        likely = self.threshold / 2
+        names: list[list[int]] = []
+        for i, value in enumerate(self.probabilities):
+            before = i - 1  # the last word that is no link
+            while before > 0 and i - before < 3 and self._is_link(before) and self.joins(before + 1):
+                before -= 1
+            joins = before >= 0 and self.joins(before + 1) and not self._is_link(i)
+            joins = joins and min(value, self.probabilities[before]) > likely
+            if joins and max(value, self.probabilities[before]) > self.threshold:
+                joined: list[int] = []
+                while not joined or joined[0] > before:  # the links are by themselves so far
+                    joined = names.pop() + joined
+                names.append([*joined, i])
+            else:
+                names.append([i])
+        return names
+
+    def _is_link(self, number: int) -> bool:
+        start, end = self.words[number]
+        return _LINKS.fullmatch(self.text, start, end) is not None
+
+    def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
+        """The record of this text, of plain JSON values; the encoder does not run again.
+
+        Args:
+            rate: select this fraction of the words, the most probable ones, but at least one; in (0, 1].
+            threshold: select words whose probability exceeds this; in [0, 1]. By default the model's own.
+
+        Returns:
+            `{"text", "words": [{"word", "start", "end", "probability", "selected"}],
+            "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
+            nothing but spaces, an & or an en dash between them (or the full stop of an initial or a title: J. Smith,
+            Dr. Smith); its probability is the largest of its words'. "rate" is the fraction of words that are selected, 0.0
+            where there are none. Where no word is selected, "reason" says why.
+
+        >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
+        >>> record = scored.select()
+        >>> record["spans"], round(record["rate"], 2)
+        ([{'text': 'Marie Curie', 'start': 0, 'end': 11, 'probability': 0.9}], 0.67)
+        """
+        text, chosen = self.text, self.decide(rate, threshold)
+        words = [
+            {"word": text[start:end], "start": start, "end": end, "probability": value, "selected": selected}
+            for (start, end), value, selected in zip(self.words, self.probabilities, chosen, strict=True)
+        ]
+        record = {
+            "text": text,
+            "words": words,
+            "spans": self._spans(chosen),
+            "rate": sum(chosen) / len(chosen) if chosen else 0.0,
+            "windows": self.windows,
+        }
+        if not any(chosen):
+            record["reason"] = self._reason(threshold)
+        return record
+
+    def _reason(self, threshold: float | None) -> str:
+        """Why no word is selected."""
+        if not self.words:
+            return "the text has no word"
+        if threshold is None and self._is_grammar():
+            return "the text has no content word"
+        return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
+
+    def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
+        spans: list[dict[str, Any]] = []
+        before = -2  # number of the last selected word
+        for i, selected in enumerate(chosen):
+            if not selected:
+                continue
+            (start, end), value = self.words[i], self.probabilities[i]
+            if before == i - 1 and self.joins(i):
+                span = spans[-1]
+                span["end"], span["probability"] = end, max(span["probability"], value)
+            else:
+                spans.append({"text": "", "start": start, "end": end, "probability": value})
+            before = i
+        for span in spans:
+            span["text"] = self.text[span["start"] : span["end"]]
+        return spans
+
+    def joins(self, number: int) -> bool:
+        """Whether this word and the one before it may be of one span: nothing but spaces and the like between them.
+
+        >>> ScoredText("Marie Curie, Paris", [(0, 5), (6, 11), (13, 18)], [0.9] * 3, 1, 0.5).joins(1)
+        True
+        """
+        return self._adjacent(*self.words[number - 1], self.words[number][0])
+
+    def _adjacent(self, start: int, end: int, following: int) -> bool:
+        if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
+            return True
+        initial = end - start == 1 and self.text[start].isupper()
+        shortened = initial or _ABBREVIATIONS.fullmatch(self.text, start, end) is not None
+        return shortened and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
+
+
+def check_selector(config: HardKumaConfig, selector: str | None) -> None:
+    """ValueError, with the names that there are, for a selector that a record cannot be asked for.
+
+    >>> check_selector(HardKumaConfig(), "all")
+    """
+    if selector != ALL:
+        config.find_selector(selector)
+
+
+def check_selection(rate: float | None, threshold: float | None) -> None:
+    """Rate and threshold are fractions, and at most one of them is given.
+
+    >>> check_selection(20, None)
+    Traceback (most recent call last):
+    ValueError: rate must be a fraction in (0, 1], got 20.
+    """
+    if rate is not None and threshold is not None:
+        raise ValueError(f"give rate or threshold, not both; got rate={rate} and threshold={threshold}.")
+    if rate is not None and not (_is_number(rate) and 0 < rate <= 1):
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate!r}.")
+    if threshold is not None and not (_is_number(threshold) and 0 <= threshold <= 1):
+        raise ValueError(f"threshold must be a probability in [0, 1], got {threshold!r}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any) -> None:
+    """A number of things is a whole number, at least 1.
+
+    >>> check_count("batch_size", 0)
+    Traceback (most recent call last):
+    ValueError: batch_size must be a whole number >= 1, got 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+
+
+def gate_records(
+    model: GateModel,
+    texts: Sequence[str],
+    *,
+    rate: float | None = None,
+    threshold: float | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+) -> list[Record]:
+    """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
+    the gates of all selectors; see `join_records`.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> record = gate_records(model, ["Marie Curie moved to Paris."], rate=0.4)[0]
+    >>> [word["word"] for word in record["words"]], record["rate"]
+    (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
+    """
+    options: Any = {"rate": rate, "threshold": threshold, "selector": selector}
+    return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
+
+
+@torch.inference_mode()
+def stream_records(
+    model: GateModel,
+    parts: Iterable[Sequence[str]],
+    *,
+    rate: float | None = None,
+    threshold: float | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+) -> Iterator[list[Record]]:
+    """`gate_records` of one list of texts after the other. A model that works on several batches at once reads later
+    lists before it has given back the first, and is not idle between them.
+
+    >>> from hardkuma import load_released
+    >>> for records in stream_records(load_released()[0], [["Marie Curie moved to Paris."], ["Rain.", ""]]):
+    ...     print(len(records), len(records[0]["words"]))
+    1 5
+    2 1
+    """
+    check_selection(rate, threshold)
+    names = model.config.names
+    chosen = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
+    for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, chosen, "max"):
+        rows = [[text.select(rate, threshold) for text in texts] for texts in scored]
+        if selector == ALL:
+            yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
+        else:
+            yield rows[0]
+
+
+@torch.inference_mode()
+def score_texts(
+    model: GateModel,
+    texts: Sequence[str],
+    *,
+    words: Sequence[Sequence[Span]] | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+    aggregate: str = "max",
+) -> list[ScoredText]:
+    """Selection probabilities of the words of each text, in order; nothing is cut, and batch-mates do not matter.
+
+    A text longer than the encoder takes runs in windows that overlap by a quarter. A word takes its value from the window
+    in which it stands furthest from an edge; if that is a tie (a word longer than the overlap), the largest.
+
+    Args:
+        model: a HardKumaModel in eval mode, with its (fast) tokenizer.
+        texts: any number of texts of any length.
+        words: (start, end) of the words of each text, sorted; by default those that `find_words` sees. A word that no
+            token touches has probability 0.
+        batch_size: windows per forward pass.
+        use_surface: apply the word-shape log-odds that the model holds.
+        selector: the name of a selector; "meaning" by default, or the first.
+        aggregate: "max", or what `ScoredText.scores` is to hold beside the probabilities: "sum" (the expected number of
+            selected tokens of a word), "mean" or "first".
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> scored = score_texts(model, ["Marie Curie moved to Paris.", ""])
+    >>> scored[0].words, scored[1].words
+    ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
+    """
+    number = model.config.find_selector(selector)
+    return next(_score(model, [(texts, words)], batch_size, use_surface, [number], aggregate))[0]
+
+
+@torch.inference_mode()
+def score_selectors(
+    model: GateModel,
+    texts: Sequence[str],
+    *,
+    words: Sequence[Sequence[Span]] | None = None,
+    batch_size: int = 32,
+    use_surface: bool = True,
+) -> dict[str, list[ScoredText]]:
+    """What `score_texts` gives for each of the model's selectors, by its name; the encoder runs once for all of them.
+
+    >>> from hardkuma import load_released
+    >>> model, texts = load_released()[0], ["Marie Curie moved to Paris."]
+    >>> scores = score_selectors(model, texts)
+    >>> {name: [round(p, 1) for p in scored[0].probabilities] for name, scored in scores.items()}
+    {'meaning': [0.6, 0.5, 0.2, 0.0, 0.6], 'entities': [0.9, 1.0, 0.1, 0.1, 0.9]}
+    """
+    names = model.config.names
+    scored = next(_score(model, [(texts, words)], batch_size, use_surface, list(range(len(names))), "max"))
+    return dict(zip(names, scored, strict=True))
+
+
+def _score(
+    model: GateModel, parts: Iterable[Part], batch_size: int, use_surface: bool, selectors: list[int], aggregate: str
+) -> Iterator[list[list[ScoredText]]]:
+    """For each part and each of these selectors its texts, in order."""
+    if aggregate not in AGGREGATES:
+        raise ValueError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {aggregate!r}.")
+    checked = (_check_call(model, texts, words, batch_size) for texts, words in parts)
+    for chunks in run_parts(model, checked, batch_size, use_surface, selectors):
+        results: list[dict[int, ScoredText]] = [{} for _ in selectors]
+        for chunk in chunks:
+            for known, row in zip(results, _scored_texts(model, chunk, selectors, aggregate), strict=True):
+                known.update(zip(chunk.numbers, row, strict=True))
+        yield [[known[i] for i in range(len(known))] for known in results]
+
+
+def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggregate: str) -> Iterator[list[ScoredText]]:
+    """The texts of a chunk that the model has run on; for each selector."""
+    threshold = float(model.config.decision_threshold)
+    aggregates = ["max"] if aggregate == "max" else ["max", aggregate]
+    spans = list(pairwise(chunk.index.firsts))
+    for number, (probabilities, *others) in zip(selectors, chunk.values(aggregates), strict=True):
+        unit = model.config.of_selector("selector_unit", number)
+        yield [
+            ScoredText(
+                text,
+                words,
+                probabilities[first:past],
+                windows=count,
+                threshold=threshold,
+                unit=unit,
+                scores=others[0][first:past] if others else None,
+            )
+            for text, words, (first, past), count in zip(chunk.texts, chunk.words, spans, chunk.counts, strict=True)
+        ]
+
+
+def _check_call(model: GateModel, texts: Sequence[str], words: Sequence[Sequence[Span]] | None, batch_size: int) -> Part:
+    if isinstance(texts, str):
+        raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts must be strings, but number {i} is a {type(text).__name__}: {text!r:.80}.")
+    if words is not None:
+        if len(words) != len(texts):
+            raise ValueError(f"words must have one list for each of the {len(texts)} texts, got {len(words)}.")
+        for text, row in zip(texts, words, strict=True):
+            check_words(text, row)
+    check_count("batch_size", batch_size)
+    if model.training:
+        raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
+    if not model.tokenizer.is_fast:
+        raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
+    return texts, words

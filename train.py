@@ -67,9 +67,9 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
 
 def show(model: HardKumaModel, folder: Path) -> None:
     """Gates on sentences that no corpus of ours holds."""
+    from hardkuma.common.rendering.terminal import paint, use_colour
     from hardkuma.common.showcase import SHOWCASE
-    from hardkuma.rendering.terminal import paint, use_colour
-    from hardkuma.words_hardkuma import gate_records
+    from hardkuma.scoring_hardkuma import gate_records
 
     colour, names = use_colour(sys.stdout), model.config.names
     print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:")

@@ -1,407 +1,387 @@
-"""From token gates to words of the original text: character offsets, long texts in windows, selection by rate.
+"""The surface view: the class of a word's written form, and one log-odds per class learned from the gates themselves.
 
-`score_texts` runs the encoder once; `ScoredText.select` decides, at any rate or threshold, without running it again.
+An uncased encoder cannot see form. These classes can be computed from the original text alone, for scripts with and
+without case; the model shifts a gate's logit by the log-odds of its word's class when it is given `surface_ids`.
 """
 
 from __future__ import annotations
 
-import numbers
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
 
 import torch
+from torch import Tensor
 
-from .configuration_hardkuma import HardKumaConfig
-from .gates_hardkuma import count_at_rate
-from .records_hardkuma import ALL, Record, join_records
-from .scoring_hardkuma import GateModel, Part, TextChunk, run_parts
-from .surface_hardkuma import Span, check_words, is_function_word
-from .windows_hardkuma import AGGREGATES
+Span = tuple[int, int]
 
-# What may stand between two selected words of one span. A line break or any other punctuation ends a span.
-_BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
-_AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
-# Words with a full stop inside of a name, and words that link the parts of one: St. Petersburg, Museum of Modern Art.
-_ABBREVIATIONS = re.compile("Capt|Col|Dr|Ft|Gen|Gov|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St")
-_LINKS = re.compile("al|bin|da|de|del|den|der|des|di|do|dos|du|el|ibn|la|las|le|los|of|the|ter|van|von|y|zu")
+SURFACE_CLASSES = (
+    "unknown",  # 0: special tokens, padding, or no information; never shifts a gate
+    "symbol",  # no letter and no digit
+    "digit",  # any digit
+    "lower",  # letters, all lower case
+    "initial_start",  # capital first letter, at the start of a sentence
+    "initial_inside",  # capital first letter, elsewhere
+    "capitals",  # two or more letters, all capital
+    "single_capital",  # one capital letter by itself, not at the start of a sentence
+    "mixed",  # capitals after a small letter: iPhone, eBay, mRNA
+    "caseless",  # letters of a script without case
+    "handle",  # begins with @ or #
+)
+NUM_SURFACE_CLASSES = len(SURFACE_CLASSES)
+CAPITAL_CLASSES = ("initial_start", "initial_inside", "capitals", "single_capital", "mixed")
+_ID = {name: index for index, name in enumerate(SURFACE_CLASSES)}
+_CAPITALISED = (_ID["initial_inside"], _ID["single_capital"])
+
+# English words of grammar, which name nothing: where words are selected at a rate, they come after all others.
+_GRAMMAR = """
+    a about above across after again against all along although am among an and another any are aren't around as at be
+    because been before being below between both but by can can't cannot could couldn't did didn't do does doesn't doing
+    don't done during each either else etc even ever every few for from further had hadn't has hasn't have haven't having
+    he he'd he'll he's her here hers herself him himself his how however i i'd i'll i'm i've if in into is isn't it it'll
+    it's its itself just let's may me might mine more most much must my myself neither no nor not of off on once only onto
+    or other others ought our ours ourselves out over own per quite rather really same shall shan't she she'd she'll she's
+    should shouldn't since so some such than that that's the their theirs them themselves then there there's these they
+    they'd they'll they're they've this those though through thus till to too toward towards under unless until up upon us
+    very via was wasn't we we'd we'll we're we've were weren't what what's when where whether which while who who's whom
+    whose why will with within without won't would wouldn't yet you you'd you'll you're you've your yours yourself
+    yourselves 's
+"""
+FUNCTION_WORDS = frozenset(_GRAMMAR.split())
 
 
-@dataclass(frozen=True)
-class ScoredText:
-    """A text whose words have their probabilities; nothing is decided yet.
+def is_function_word(word: str) -> bool:
+    """Whether a word is one of English grammar, however it is written.
+
+    >>> is_function_word("The"), is_function_word("don’t"), is_function_word("Who"), is_function_word("WHO")
+    (True, True, True, False)
+    """
+    # In capitals it may be a name: WHO, US, IT. A single letter may not.
+    return word.replace("’", "'").lower() in FUNCTION_WORDS and (len(word) == 1 or not word.isupper())
+
+
+_SENTENCE_ENDS = frozenset(".!?…。！？؟।\n")
+_OPENERS = frozenset("\"'“”‘’«»‹›([{（「『¿¡*-–—•")
+
+
+def _marks() -> str:
+    """Combining marks (Devanagari vowels, decomposed accents, ...) as ranges of a regular expression's class."""
+    # All blocks that hold any; the variation selectors at the end of Unicode are listed by hand.
+    marks = [i for i in range(0x300, 0x1F000) if unicodedata.category(chr(i))[0] == "M"]
+    edges = [i for i, mark in enumerate(marks) if i == 0 or mark != marks[i - 1] + 1]
+    ranges = [(marks[i], marks[j - 1]) for i, j in pairwise([*edges, len(marks)])]
+    return "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "\U000e0100-\U000e01ef"
+
+
+# Scripts that put no space between words, as ranges of a regular expression's class: Han, Hiragana, Thai, Lao, Burmese,
+# Khmer. (Katakana spells single foreign words.)
+UNSPACED = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e01-\u0e3a\u0e40-\u0e4f\u0e80-\u0ecf\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\ua9e0-\ua9ef\uaa60-\uaa7f\u1780-\u17d3"
+)
+
+
+def _word_pattern() -> re.Pattern[str]:
+    marks = _marks()
+    letters = rf"[^\W_{UNSPACED}]++"
+    # Where nothing shows the end of a word, each character with its marks is one; spans join neighbours again.
+    single = rf"(?![{marks}])[{UNSPACED}][{marks}]*+"
+    # Letters with their marks, joined by an inner apostrophe, hyphen (a soft one too), full stop, & or _, by Hebrew geresh
+    # or gershayim, or by a zero-width (non-)joiner.
+    # An 's that ends a word is a word of its own: it is no part of the name before it.
+    clitic = r"['’][sS](?![^\W_])"
+    # A comma before three digits, after a digit, separates thousands.
+    thousands = r"(?<=\d),(?=\d{3}(?!\d))"
+    joined = rf"(?:(?!{clitic})(?:['’.\-&_\u00ad\u05f3\u05f4\u200c\u200d]|{thousands})?(?:{letters}|[{marks}]++))*+"
+    picture = "[\U0001f000-\U0001faff\u2600-\u27bf\u231a\u231b\u23e9-\u23fa\u2b1b\u2b1c\u2b50\u2b55\u3297\u3299]"
+    # One emoji of several characters: two letters of a flag, or pictures with modifiers glued by zero-width joiners.
+    dressed = rf"{picture}[{marks}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+    # Signs that are pictures only if the selector after them says so.
+    signs = (
+        "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u25a0-\u25ff\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
+    )
+    emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+|[{signs}]\ufe0f"
+    return re.compile(rf"[@#]?{letters}{joined}|[@#]?{single}|(?<=[^\W_]){clitic}|{emoji}")
+
+
+_WORD = _word_pattern()
+
+
+def find_words(text: str) -> list[Span]:
+    """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
+
+    A comma that separates thousands belongs to its number, a leading @ or # to its word. An emoji, however many characters
+    it is made of, is a word; so is a final 's, and in scripts without spaces (Chinese, Thai, ...) every character with its
+    marks.
+
+    >>> text = "@Ana met O'Neil's friend in the U.S., ok? 4,500 of 1,2"
+    >>> [text[start:end] for start, end in find_words(text)]
+    ['@Ana', 'met', "O'Neil", "'s", 'friend', 'in', 'the', 'U.S', 'ok', '4,500', 'of', '1', '2']
+    """
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def starts_sentence(text: str, start: int) -> bool:
+    """Whether a word beginning at `start` opens a sentence: nothing but opening marks between it and a sentence end.
+
+    >>> starts_sentence("Go. “Now”", 5), starts_sentence("Go now", 3)
+    (True, False)
+    """
+    i = start - 1
+    while i >= 0 and (text[i] in _OPENERS or text[i].isspace()):
+        if text[i] == "\n":
+            return True
+        i -= 1
+    return i < 0 or text[i] in _SENTENCE_ENDS
+
+
+@lru_cache(maxsize=1 << 16)
+def word_class(word: str, at_start: bool = False) -> int:
+    """Class id of one word's form.
+
+    >>> [SURFACE_CLASSES[word_class(w)] for w in ["Paris", "NATO", "iPhone", "walks", "4x4", "東京", "@ana", "…"]]
+    ['initial_inside', 'capitals', 'mixed', 'lower', 'digit', 'caseless', 'handle', 'symbol']
+    """
+    if word[:1] in ("@", "#") and len(word) > 1:
+        return _ID["handle"]
+    letters = [c for c in word if c.isalpha()]
+    if any(c.isdigit() for c in word):
+        return _ID["digit"]
+    if not letters:
+        return _ID["symbol"]
+    upper = [c.isupper() or c.istitle() for c in letters]
+    lower = [c.islower() for c in letters]
+    if not any(upper) and not any(lower):
+        return _ID["caseless"]
+    if not any(upper):
+        return _ID["lower"]
+    if upper[0] and len(letters) > 1 and not any(lower):
+        return _ID["capitals"]
+    if not upper[0]:
+        return _ID["mixed"]
+    if at_start:
+        return _ID["initial_start"]
+    return _ID["single_capital"] if len(letters) == 1 else _ID["initial_inside"]
+
+
+def word_classes(text: str, words: Iterable[Span]) -> list[int]:
+    """Class of each word of a text.
+
+    >>> [SURFACE_CLASSES[kind] for kind in word_classes("Go to Paris", [(0, 2), (3, 5), (6, 11)])]
+    ['initial_start', 'lower', 'initial_inside']
+    """
+    kinds = []
+    for start, end in words:
+        word = text[start:end]
+        kind = word_class(word)
+        # Where a sentence starts makes a difference for capital letters alone.
+        if kind in _CAPITALISED and starts_sentence(text, start):
+            kind = word_class(word, True)
+        kinds.append(kind)
+    return kinds
+
+
+class WordIndex:
+    """The words of several texts in one sorted list, so that tokens of any of them are found by binary search.
 
     Attributes:
-        text: as it was given.
-        words: (start, end) of each word, in order.
-        probabilities: one for each word, in [0, 1]: the largest of its tokens'.
-        windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
-        threshold: the model's own, which decides where neither rate nor threshold is given.
-        unit: what the selector's gates belong to; see `selector_unit` in the configuration.
-        scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
+        firsts: for each text the number of its first word; one entry more than there are texts.
+        size: the number of words of all texts.
+
+    >>> index = WordIndex([[(0, 5), (6, 11)], [(0, 2)]], [12, 2])
+    >>> index.firsts, index.size
+    ([0, 2, 3], 3)
     """
 
-    text: str
-    words: list[Span]
-    probabilities: list[float]
-    windows: int
-    threshold: float
-    unit: str = "token"
-    scores: list[float] | None = None
+    def __init__(self, words: Sequence[Sequence[Span]], lengths: Sequence[int]):
+        self.firsts = [0, *accumulate(len(row) for row in words)]
+        self.size = self.firsts[-1]
+        # One line of characters on which the texts follow each other.
+        bases = [0, *accumulate(lengths)]
+        self._bases = torch.tensor(bases[:-1])
+        spans = torch.tensor(list(chain.from_iterable(words)), dtype=torch.long).reshape(-1, 2)
+        shift = self._bases.repeat_interleave(torch.tensor([len(row) for row in words], dtype=torch.long))[:, None]
+        self._starts, self._ends = (spans + shift).T.contiguous()
 
-    def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
-        """Which words are selected: the `rate` most probable ones, or those above `threshold`.
-
-        At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
-        (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
-        whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
-        the model's own threshold, the most probable one is selected: every sentence has words that carry it, but one of
-        words of grammar alone, of which none is selected then.
-
-        >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
-        >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
-        ([True, False], [True, True], [True, True])
-        """
-        check_selection(rate, threshold)
-        if rate is not None:
-            return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
-        if threshold is None and self._is_grammar():
-            return [False] * len(self.words)
-        bar = self.threshold if threshold is None else threshold
-        chosen = [value > bar for value in self.probabilities]
-        if threshold is None and self.unit == "word" and not any(chosen):
-            return self._decide_rate(min(1, len(self.words)))
-        return chosen
-
-    def _decide_rate(self, count: int) -> list[bool]:
-        """The best `count` words, in whole names where the selector is after names."""
-        grammar_last = self.unit in ("word", "name")
-        ranks = [
-            (not (grammar_last and is_function_word(self.text[start:end])), value)
-            for (start, end), value in zip(self.words, self.probabilities, strict=True)
-        ]
-        names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
-        names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
-        chosen = [False] * len(ranks)
-        for name in names:
-            if count <= 0:
-                break
-            for i in name:
-                chosen[i] = True
-            count -= len(name)
-        return chosen
-
-    def _is_grammar(self) -> bool:
-        """Whether a selector that is after meaning has words of grammar before it, and no others."""
-        if self.unit != "word" or not self.words:
-            return False
-        return all(is_function_word(self.text[start:end]) for start, end in self.words)
-
-    def _names(self) -> list[list[int]]:
-        """Numbers of the words of each name, in order: neighbours that each have half of the model's threshold, beside at
-        least one that passes it, with one or two links (`of`, `van der`) between them or none. Every other word is by
-        itself."""
-        likely = self.threshold / 2
-        names: list[list[int]] = []
-        for i, value in enumerate(self.probabilities):
-            before = i - 1  # the last word that is no link
-            while before > 0 and i - before < 3 and self._is_link(before) and self.joins(before + 1):
-                before -= 1
-            joins = before >= 0 and self.joins(before + 1) and not self._is_link(i)
-            joins = joins and min(value, self.probabilities[before]) > likely
-            if joins and max(value, self.probabilities[before]) > self.threshold:
-                joined: list[int] = []
-                while not joined or joined[0] > before:  # the links are by themselves so far
-                    joined = names.pop() + joined
-                names.append([*joined, i])
-            else:
-                names.append([i])
-        return names
-
-    def _is_link(self, number: int) -> bool:
-        start, end = self.words[number]
-        return _LINKS.fullmatch(self.text, start, end) is not None
-
-    def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
-        """The record of this text, of plain JSON values; the encoder does not run again.
+    def touched(self, owners: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """The first word that each token touches, and how many it touches; both (batch, length).
 
         Args:
-            rate: select this fraction of the words, the most probable ones, but at least one; in (0, 1].
-            threshold: select words whose probability exceeds this; in [0, 1]. By default the model's own.
+            owners: (batch,) the text of each row, or (batch, length) that of each token.
+            starts, ends: (batch, length) character offsets of the tokens; an empty token touches nothing.
 
-        Returns:
-            `{"text", "words": [{"word", "start", "end", "probability", "selected"}],
-            "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
-            nothing but spaces, an & or an en dash between them (or the full stop of an initial or a title: J. Smith,
-            Dr. Smith); its probability is the largest of its words'. "rate" is the fraction of words that are selected, 0.0
-            where there are none. Where no word is selected, "reason" says why.
-
-        >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
-        >>> record = scored.select()
-        >>> record["spans"], round(record["rate"], 2)
-        ([{'text': 'Marie Curie', 'start': 0, 'end': 11, 'probability': 0.9}], 0.67)
+        >>> index = WordIndex([[(0, 5), (6, 11)], [(0, 2)]], [12, 2])
+        >>> index.touched(torch.tensor([0]), torch.tensor([[0, 0, 5, 11]]), torch.tensor([[0, 5, 11, 12]]))[1]
+        tensor([[0, 1, 1, 0]])
         """
-        text, chosen = self.text, self.decide(rate, threshold)
-        words = [
-            {"word": text[start:end], "start": start, "end": end, "probability": value, "selected": selected}
-            for (start, end), value, selected in zip(self.words, self.probabilities, chosen, strict=True)
-        ]
-        record = {
-            "text": text,
-            "words": words,
-            "spans": self._spans(chosen),
-            "rate": sum(chosen) / len(chosen) if chosen else 0.0,
-            "windows": self.windows,
-        }
-        if not any(chosen):
-            record["reason"] = self._reason(threshold)
-        return record
+        base = self._bases[owners if owners.ndim == 2 else owners[:, None]]
+        first = torch.searchsorted(self._ends, starts + base, right=True)
+        past = torch.searchsorted(self._starts, ends + base)
+        return first, torch.where(ends > starts, past - first, 0).clamp_min(0)
 
-    def _reason(self, threshold: float | None) -> str:
-        """Why no word is selected."""
-        if not self.words:
-            return "the text has no word"
-        if threshold is None and self._is_grammar():
-            return "the text has no content word"
-        return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
+    def continues(self, owners: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """Which tokens go on with the word of the token before them, (batch, length) bool; arguments as of `touched`.
 
-    def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
-        spans: list[dict[str, Any]] = []
-        before = -2  # number of the last selected word
-        for i, selected in enumerate(chosen):
-            if not selected:
-                continue
-            (start, end), value = self.words[i], self.probabilities[i]
-            if before == i - 1 and self.joins(i):
-                span = spans[-1]
-                span["end"], span["probability"] = end, max(span["probability"], value)
-            else:
-                spans.append({"text": "", "start": start, "end": end, "probability": value})
-            before = i
-        for span in spans:
-            span["text"] = self.text[span["start"] : span["end"]]
-        return spans
+        A token over several words belongs to the first of them; a token of no word is by itself.
 
-    def joins(self, number: int) -> bool:
-        """Whether this word and the one before it may be of one span: nothing but spaces and the like between them.
-
-        >>> ScoredText("Marie Curie, Paris", [(0, 5), (6, 11), (13, 18)], [0.9] * 3, 1, 0.5).joins(1)
-        True
+        >>> index = WordIndex([[(0, 5), (6, 11)]], [12])
+        >>> index.continues(torch.tensor([0]), torch.tensor([[0, 0, 3, 6, 11]]), torch.tensor([[0, 3, 5, 11, 12]]))
+        tensor([[False, False,  True, False, False]])
         """
-        return self._adjacent(*self.words[number - 1], self.words[number][0])
-
-    def _adjacent(self, start: int, end: int, following: int) -> bool:
-        if self.text[end:following] == " " or _BETWEEN.fullmatch(self.text, end, following):
-            return True
-        initial = end - start == 1 and self.text[start].isupper()
-        shortened = initial or _ABBREVIATIONS.fullmatch(self.text, start, end) is not None
-        return shortened and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
+        first, count = self.touched(owners, starts, ends)
+        word = torch.where(count > 0, first, -1)
+        result = torch.zeros_like(word, dtype=torch.bool)
+        result[:, 1:] = (word[:, 1:] == word[:, :-1]) & (word[:, 1:] >= 0)
+        return result
 
 
-def check_selector(config: HardKumaConfig, selector: str | None) -> None:
-    """ValueError, with the names that there are, for a selector that a record cannot be asked for.
+def check_words(text: str, words: Sequence[Span]) -> None:
+    """Words must be sorted, not empty, not overlapping and inside of their text.
 
-    >>> check_selector(HardKumaConfig(), "all")
-    """
-    if selector != ALL:
-        config.find_selector(selector)
-
-
-def check_selection(rate: float | None, threshold: float | None) -> None:
-    """Rate and threshold are fractions, and at most one of them is given.
-
-    >>> check_selection(20, None)
+    >>> check_words("Marie moved", [(0, 5), (4, 11)])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: rate must be a fraction in (0, 1], got 20.
+    ValueError: word (4, 11) of a text of 11 characters is empty, outside of it, or before the end of the word before (5)...
     """
-    if rate is not None and threshold is not None:
-        raise ValueError(f"give rate or threshold, not both; got rate={rate} and threshold={threshold}.")
-    if rate is not None and not (_is_number(rate) and 0 < rate <= 1):
-        raise ValueError(f"rate must be a fraction in (0, 1], got {rate!r}.")
-    if threshold is not None and not (_is_number(threshold) and 0 <= threshold <= 1):
-        raise ValueError(f"threshold must be a probability in [0, 1], got {threshold!r}.")
+    before = 0
+    for start, end in words:
+        if not before <= start < end <= len(text):
+            raise ValueError(
+                f"word {(start, end)} of a text of {len(text)} characters is empty, outside of it, or before the end of "
+                f"the word before ({before}); give (start, end) pairs in reading order, non-empty and non-overlapping."
+            )
+        before = end
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+class SurfaceIndex:
+    """Words of several texts with their classes, made once, for any number of windows over these texts; `index` is that of
+    the words, where there is one already.
 
-
-def check_count(name: str, value: Any) -> None:
-    """A number of things is a whole number, at least 1.
-
-    >>> check_count("batch_size", 0)
-    Traceback (most recent call last):
-    ValueError: batch_size must be a whole number >= 1, got 0.
+    >>> index = SurfaceIndex(["Visit Paris!"], [find_words("Visit Paris!")])
+    >>> starts, ends = torch.tensor([[0, 0, 6, 8, 11]]), torch.tensor([[0, 5, 8, 11, 12]])
+    >>> index.ids(torch.tensor([0]), starts, ends)
+    tensor([[0, 4, 5, 5, 1]])
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+
+    def __init__(self, texts: Sequence[str], words: Sequence[Sequence[Span]], index: WordIndex | None = None):
+        self.texts = texts
+        self.index = WordIndex(words, [len(text) for text in texts]) if index is None else index
+        kinds = [kind for text, row in zip(texts, words, strict=True) for kind in word_classes(text, row)]
+        # One more, so that the number of a word that does not exist can be looked up.
+        self._kinds = torch.tensor([*kinds, _ID["symbol"]])
+
+    def ids(self, owners: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """Class of each token's word, (batch, length); arguments as of `WordIndex.touched`.
+
+        A token over several words takes the class of the first that is more than a symbol.
+        """
+        first, count = self.index.touched(owners, starts, ends)
+        ids = (ends > starts).long() * _ID["symbol"]
+        # From the last word that a token touches to the first, which then stays.
+        for nth in range(int(count.max()) - 1 if count.numel() else -1, -1, -1):
+            kinds = self._kinds[(first + nth).clamp_max(len(self._kinds) - 1)]
+            ids = torch.where((count > nth) & (kinds != _ID["symbol"]), kinds, ids)
+        # A token of nothing but white space has no class.
+        bare = ((ids == _ID["symbol"]) & (count == 0)).nonzero(as_tuple=True)
+        owners = owners if owners.ndim == 2 else owners[:, None].expand_as(starts)
+        spots = zip(owners[bare].tolist(), starts[bare].tolist(), ends[bare].tolist(), strict=True)
+        blank = [self.texts[owner][start:end].isspace() for owner, start, end in spots]
+        ids[bare] = torch.where(torch.tensor(blank, dtype=torch.bool), 0, ids[bare])
+        return ids
 
 
-def gate_records(
-    model: GateModel,
-    texts: Sequence[str],
-    *,
-    rate: float | None = None,
-    threshold: float | None = None,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-) -> list[Record]:
-    """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
-    the gates of all selectors; see `join_records`.
+def capitals_against_lower(log_odds: Tensor) -> Tensor:
+    """What capitals alone say, against a word in lower case: (classes,) -> (classes,), 0 for all other classes. Text in
+    lower case then has the gates that it has without the surface view.
 
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> record = gate_records(model, ["Marie Curie moved to Paris."], rate=0.4)[0]
-    >>> [word["word"] for word in record["words"]], record["rate"]
-    (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
+    >>> capitals_against_lower(torch.arange(11.0))
+    tensor([0., 0., 0., 0., 1., 2., 3., 4., 5., 0., 0.])
     """
-    options: Any = {"rate": rate, "threshold": threshold, "selector": selector}
-    return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
+    capital = [name in CAPITAL_CLASSES for name in SURFACE_CLASSES]
+    shifted = log_odds - log_odds[_ID["lower"]]
+    return torch.where(torch.tensor(capital, device=log_odds.device), shifted, torch.zeros_like(shifted))
 
 
-@torch.inference_mode()
-def stream_records(
-    model: GateModel,
-    parts: Iterable[Sequence[str]],
-    *,
-    rate: float | None = None,
-    threshold: float | None = None,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-) -> Iterator[list[Record]]:
-    """`gate_records` of one list of texts after the other. A model that works on several batches at once reads later
-    lists before it has given back the first, and is not idle between them.
-
-    >>> from hardkuma import load_released
-    >>> for records in stream_records(load_released()[0], [["Marie Curie moved to Paris."], ["Rain.", ""]]):
-    ...     print(len(records), len(records[0]["words"]))
-    1 5
-    2 1
-    """
-    check_selection(rate, threshold)
-    names = model.config.names
-    chosen = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
-    for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, chosen, "max"):
-        rows = [[text.select(rate, threshold) for text in texts] for texts in scored]
-        if selector == ALL:
-            yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
-        else:
-            yield rows[0]
-
-
-@torch.inference_mode()
-def score_texts(
-    model: GateModel,
-    texts: Sequence[str],
-    *,
-    words: Sequence[Sequence[Span]] | None = None,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-    aggregate: str = "max",
-) -> list[ScoredText]:
-    """Selection probabilities of the words of each text, in order; nothing is cut, and batch-mates do not matter.
-
-    A text longer than the encoder takes runs in windows that overlap by a quarter. A word takes its value from the window
-    in which it stands furthest from an edge; if that is a tie (a word longer than the overlap), the largest.
+def surface_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequence[int]]] | Tensor) -> Tensor:
+    """Class of each token's word, from the original texts and the tokens' character offsets: (batch, length), long.
 
     Args:
-        model: a HardKumaModel in eval mode, with its (fast) tokenizer.
-        texts: any number of texts of any length.
-        words: (start, end) of the words of each text, sorted; by default those that `find_words` sees. A word that no
-            token touches has probability 0.
-        batch_size: windows per forward pass.
-        use_surface: apply the word-shape log-odds that the model holds.
-        selector: the name of a selector; "meaning" by default, or the first.
-        aggregate: "max", or what `ScoredText.scores` is to hold beside the probabilities: "sum" (the expected number of
-            selected tokens of a word), "mean" or "first".
+        texts: the texts that were tokenised.
+        offset_mapping: (batch, length, 2) start and end per token, as a fast tokenizer gives with
+            `return_offsets_mapping=True`; an empty span (special tokens, padding) gives 0.
 
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> scored = score_texts(model, ["Marie Curie moved to Paris.", ""])
-    >>> scored[0].words, scored[1].words
-    ([(0, 5), (6, 11), (12, 17), (18, 20), (21, 26)], [])
+    >>> surface_batch(["Paris"], [[(0, 0), (0, 5), (0, 0)]])
+    tensor([[0, 4, 0]])
     """
-    number = model.config.find_selector(selector)
-    return next(_score(model, [(texts, words)], batch_size, use_surface, [number], aggregate))[0]
+    offsets = torch.as_tensor(offset_mapping, dtype=torch.long).reshape(len(texts), -1, 2)
+    index = SurfaceIndex(texts, [find_words(text) for text in texts])
+    return index.ids(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1])
 
 
-@torch.inference_mode()
-def score_selectors(
-    model: GateModel,
-    texts: Sequence[str],
-    *,
-    words: Sequence[Sequence[Span]] | None = None,
-    batch_size: int = 32,
-    use_surface: bool = True,
-) -> dict[str, list[ScoredText]]:
-    """What `score_texts` gives for each of the model's selectors, by its name; the encoder runs once for all of them.
+def continues_batch(texts: Sequence[str], offset_mapping: Sequence[Sequence[Sequence[int]]] | Tensor) -> Tensor:
+    """1 where a token goes on with the word of the token before it, else 0: (batch, length), long; arguments as of
+    `surface_batch`. What models whose gates belong to words take as `continues`.
 
-    >>> from hardkuma import load_released
-    >>> model, texts = load_released()[0], ["Marie Curie moved to Paris."]
-    >>> scores = score_selectors(model, texts)
-    >>> {name: [round(p, 1) for p in scored[0].probabilities] for name, scored in scores.items()}
-    {'meaning': [0.6, 0.5, 0.2, 0.0, 0.6], 'entities': [0.9, 1.0, 0.1, 0.1, 0.9]}
+    >>> continues_batch(["Paris, France"], [[(0, 0), (0, 3), (3, 5), (5, 6), (7, 13), (0, 0)]])
+    tensor([[0, 0, 1, 0, 0, 0]])
     """
-    names = model.config.names
-    scored = next(_score(model, [(texts, words)], batch_size, use_surface, list(range(len(names))), "max"))
-    return dict(zip(names, scored, strict=True))
+    offsets = torch.as_tensor(offset_mapping, dtype=torch.long).reshape(len(texts), -1, 2)
+    index = WordIndex([find_words(text) for text in texts], [len(text) for text in texts])
+    return index.continues(torch.arange(len(texts)), offsets[..., 0], offsets[..., 1]).long()
 
 
-def _score(
-    model: GateModel, parts: Iterable[Part], batch_size: int, use_surface: bool, selectors: list[int], aggregate: str
-) -> Iterator[list[list[ScoredText]]]:
-    """For each part and each of these selectors its texts, in order."""
-    if aggregate not in AGGREGATES:
-        raise ValueError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {aggregate!r}.")
-    checked = (_check_call(model, texts, words, batch_size) for texts, words in parts)
-    for chunks in run_parts(model, checked, batch_size, use_surface, selectors):
-        results: list[dict[int, ScoredText]] = [{} for _ in selectors]
-        for chunk in chunks:
-            for known, row in zip(results, _scored_texts(model, chunk, selectors, aggregate), strict=True):
-                known.update(zip(chunk.numbers, row, strict=True))
-        yield [[known[i] for i in range(len(known))] for known in results]
+def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
+    """`surface_batch` for one text.
+
+    >>> surface_ids("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
+    [0, 4, 5, 5, 1, 0]
+    """
+    return surface_batch([text], [list(offsets)])[0].tolist()
 
 
-def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggregate: str) -> Iterator[list[ScoredText]]:
-    """The texts of a chunk that the model has run on; for each selector."""
-    threshold = float(model.config.decision_threshold)
-    aggregates = ["max"] if aggregate == "max" else ["max", aggregate]
-    spans = list(pairwise(chunk.index.firsts))
-    for number, (probabilities, *others) in zip(selectors, chunk.values(aggregates), strict=True):
-        unit = model.config.of_selector("selector_unit", number)
-        yield [
-            ScoredText(
-                text,
-                words,
-                probabilities[first:past],
-                windows=count,
-                threshold=threshold,
-                unit=unit,
-                scores=others[0][first:past] if others else None,
-            )
-            for text, words, (first, past), count in zip(chunk.texts, chunk.words, spans, chunk.counts, strict=True)
-        ]
+def continuing_spans(text: str, offsets: Iterable[Span]) -> list[bool]:
+    """`continues_batch` for one text.
+
+    >>> continuing_spans("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
+    [False, False, False, True, False, False]
+    """
+    return continues_batch([text], [list(offsets)])[0].bool().tolist()
 
 
-def _check_call(model: GateModel, texts: Sequence[str], words: Sequence[Sequence[Span]] | None, batch_size: int) -> Part:
-    if isinstance(texts, str):
-        raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"texts must be strings, but number {i} is a {type(text).__name__}: {text!r:.80}.")
-    if words is not None:
-        if len(words) != len(texts):
-            raise ValueError(f"words must have one list for each of the {len(texts)} texts, got {len(words)}.")
-        for text, row in zip(texts, words, strict=True):
-            check_words(text, row)
-    check_count("batch_size", batch_size)
-    if model.training:
-        raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
-    if not model.tokenizer.is_fast:
-        raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-    return texts, words
+class SurfaceStatistics:
+    """Mean gate per class over unlabelled text, and the log-odds that follow from it.
+
+    log-odds of class c = w_c (logit(mean gate of c) - logit(mean gate)) + (1 - w_c) old log-odds of c, with
+    w_c = n_c / (n_c + shrinkage): rare classes stay close to what they were. Feed it the gates *without* the surface view.
+
+    >>> statistics = SurfaceStatistics(num_selectors=1)
+    >>> statistics.update(torch.tensor([[[0.9, 0.1]]]), torch.tensor([[5, 3]]), torch.ones(1, 2))
+    >>> statistics.shifts()[0, [0, 3, 5]], statistics.weights(shrinkage=1.0)[[0, 3, 5]]
+    (tensor([ 0.0000, -2.1972,  2.1972]), tensor([0.0000, 0.5000, 0.5000]))
+    """
+
+    def __init__(self, num_selectors: int = 1):
+        self.sums = torch.zeros(num_selectors, NUM_SURFACE_CLASSES, dtype=torch.float64)
+        self.counts = torch.zeros(NUM_SURFACE_CLASSES, dtype=torch.float64)
+
+    def update(self, gate_probs: Tensor, ids: Tensor, content: Tensor) -> None:
+        """gate_probs: (batch, K, length); ids, content: (batch, length)."""
+        keep = content.bool() & (ids > 0)
+        classes = ids[keep].cpu()
+        self.counts.index_add_(0, classes, torch.ones_like(classes, dtype=torch.float64))
+        for k in range(self.sums.shape[0]):
+            self.sums[k].index_add_(0, classes, gate_probs[:, k][keep].detach().double().cpu())
+
+    def shifts(self) -> Tensor:
+        """(K, classes) fp32: logit of the class's mean gate minus that of all; zero for class 0 and classes never seen."""
+        total = self.counts.sum().clamp_min(1.0)
+        overall = torch.logit(self.sums.sum(-1, keepdim=True) / total, eps=1e-6)
+        mean = self.sums / self.counts.clamp_min(1.0)
+        # eps bounds the log-odds of a class whose every gate is 0 or 1.
+        shift = torch.logit(mean, eps=1e-3) - overall
+        return torch.where(self.counts > 0, shift, torch.zeros_like(shift)).float()
+
+    def weights(self, shrinkage: float) -> Tensor:
+        """(classes,) fp32: how much of the way to this text's value each class goes; zero for classes never seen."""
+        return (self.counts / (self.counts + shrinkage).clamp_min(1e-12)).float()

@@ -26,7 +26,7 @@ from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.ranking import Ranking
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.pooling_hardkuma import frequency_filter
-from hardkuma.words_hardkuma import score_texts
+from hardkuma.scoring_hardkuma import score_texts
 
 SEEDS = (0, 1, 2)
 SENTENCES, LONGEST, PAIRS, TAGGED = 150, 20, 300, 300

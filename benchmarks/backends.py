@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.attribution.words import WordScores
-from hardkuma.backends_hardkuma import Backend, choose_backend
+from hardkuma.apps.export.backends import Backend, choose_backend
 from hardkuma.common.models import load_model
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.words import WordScores
 from hardkuma.evaluation.data import Corpus, find_corpora, labels_of, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking
-from hardkuma.words_hardkuma import score_texts
+from hardkuma.scoring_hardkuma import score_texts
 
 CORPORA = ("wnut17-dev", "wnut17-test", "wikigold")
 ALLOWED = 0.005

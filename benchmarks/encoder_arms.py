@@ -24,10 +24,10 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from hardkuma.attribution.encoder import SentenceEncoder
 from hardkuma.common.files import write_atomically
 from hardkuma.common.kept_results import KeptResults
 from hardkuma.common.versions import versions
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
 from hardkuma.evaluation.plots import bar_plot
 from hardkuma.evaluation.similarity import STS_FILES
@@ -70,8 +70,8 @@ def is_current(entry: Mapping[str, Any]) -> bool:
 
 def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
     """Train and measure one arm with one seed; an interrupted run goes on."""
-    from hardkuma.contrast.recipe import EncoderRecipe
-    from hardkuma.contrast.run import EncoderRun
+    from hardkuma.training.encoder.recipe import EncoderRecipe
+    from hardkuma.training.encoder.run import EncoderRun
 
     folder, view = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}", ARMS[arm]
     sources = ["bundled", *(str(data / path) for path in TEXT)]

@@ -33,15 +33,15 @@ import torch
 from torch import Tensor
 
 from hardkuma import features_hardkuma
-from hardkuma.attribution import gates
-from hardkuma.attribution.encoder import SentenceEncoder, Tokens
+from hardkuma.batch_hardkuma import content_mask
 from hardkuma.common.kept_results import KeptResults
 from hardkuma.configuration_hardkuma import ENTITIES, MEANING
-from hardkuma.corpora import LabelledSentence
+from hardkuma.data import LabelledSentence
+from hardkuma.evaluation.baselines import gates
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder, Tokens
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
-from hardkuma.inputs_hardkuma import content_mask
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import Recipe, load_recipe, read_values
 from hardkuma.training.subsets import Job, SubsetEncoder, ValueStore

@@ -39,8 +39,8 @@ from transformers.utils import is_flash_attn_2_available
 from hardkuma import HardKumaModel, train
 from hardkuma.common.models import load_model
 from hardkuma.common.names import MINILM
-from hardkuma.corpora import bundled_texts
-from hardkuma.encoders_hardkuma import resolve_encoder
+from hardkuma.data import bundled_texts
+from hardkuma.encoder_hardkuma import resolve_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 150  # that a process may take

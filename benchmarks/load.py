@@ -38,7 +38,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hardkuma import load_released
-from hardkuma.corpora import bundled_texts
+from hardkuma.data import bundled_texts
 
 BUSY = 503
 LARGEST_BODY = 8_000_000  # that the handler's server reads
@@ -303,7 +303,7 @@ def serve(target: str) -> None:
             print(f"http://127.0.0.1:{server.server_port}", flush=True)
             sys.stdin.read()
     else:
-        from hardkuma.demo.page import build_app, start
+        from hardkuma.apps.page.page import build_app, start
 
         app = start(build_app(load_released()[0]), server_port=free_port())
         print(app.local_url.rstrip("/"), flush=True)

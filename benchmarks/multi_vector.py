@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.encoders_hardkuma import resolve_encoder
+from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.evaluation.bootstrap import bootstrap
 
 RATES = (0.5, 0.25, 0.15)

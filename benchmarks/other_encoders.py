@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from hardkuma.attribution import chance, gates, norm
-from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.attribution.words import WordScores
 from hardkuma.common.files import write_atomically
 from hardkuma.configuration_hardkuma import ENTITIES
+from hardkuma.evaluation.baselines import chance, gates, norm
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.words import WordScores
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.ranking import Ranking

@@ -22,11 +22,11 @@ from pydoc_data.topics import topics
 import numpy as np
 
 from hardkuma import load_released
-from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.attribution.registry import METHODS
-from hardkuma.attribution.words import text_words
-from hardkuma.corpora.readers import read_texts
-from hardkuma.corpora.sentences import split_sentences
+from hardkuma.data.readers import read_texts
+from hardkuma.data.sentences import split_sentences
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.registry import METHODS
+from hardkuma.evaluation.baselines.words import text_words
 from hardkuma.evaluation.bootstrap import Interval, bootstrap, weighted_mean
 from hardkuma.evaluation.faithfulness import faithfulness
 

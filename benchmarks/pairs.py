@@ -22,10 +22,9 @@ import numpy as np
 import torch
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.anchors_hardkuma import embed_anchors
+from hardkuma.apps.pairs import embed_anchors, explain_pair, remove_words
 from hardkuma.evaluation.bootstrap import bootstrap
 from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
-from hardkuma.pairs_hardkuma import explain_pair, remove_words
 
 # Random removals of the check in 0.1, each on both sides, beside four more encodings of each side: three removals, and the
 # words alone, for which a fourth removal stands here.

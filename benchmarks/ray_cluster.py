@@ -37,8 +37,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hardkuma.corpora import bundled_texts, read_texts
-from hardkuma.engines import Outputs
+from hardkuma.apps.ray import Outputs
+from hardkuma.data import bundled_texts, read_texts
 
 NODES = 2
 # A worker with Ray's own niceness of 15 would wait for everybody else on this machine; the plain processes do not.
@@ -66,8 +66,8 @@ def work(inputs: str, output: str) -> None:
     """A plain process: take the next shard until there is none. Shards are taken by making a file."""
     import torch
 
+    from hardkuma.apps.ray.shards import list_shards, write_shard
     from hardkuma.common.models import load_model
-    from hardkuma.engines.shards import list_shards, write_shard
 
     torch.set_num_threads(1)
     model = load_model(None, "cpu")
@@ -204,7 +204,7 @@ def resume_by_command(address: str, inputs: Path, output: Path, shards: int) -> 
 
 def by_cluster(inputs: Path, output: Path, shards: int, kind: str) -> tuple[float, float, str]:
     """Seconds, processor seconds, and what was killed."""
-    from hardkuma.engines import ray_gate_files
+    from hardkuma.apps.ray import ray_gate_files
 
     logging.getLogger("ray").setLevel(logging.WARNING)
     logging.getLogger("ray.data").setLevel(logging.WARNING)

@@ -12,8 +12,8 @@ import statistics
 import time
 
 from hardkuma import load_released
-from hardkuma.corpora import bundled_texts
-from hardkuma.words_hardkuma import score_texts
+from hardkuma.data import bundled_texts
+from hardkuma.scoring_hardkuma import score_texts
 
 TOKENS = 256
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.attribution.encoder import SentenceEncoder
-from hardkuma.attribution.registry import find_method
-from hardkuma.corpora import LabelledSentence
-from hardkuma.corpora.tokens import token_batches
+from hardkuma.data import LabelledSentence
+from hardkuma.data.tokens import token_batches
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.registry import find_method
 from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.ranking import Ranking
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from hardkuma import load_released
-from hardkuma.corpora import read_texts
-from hardkuma.search import SearchIndex
+from hardkuma.apps.search import SearchIndex
+from hardkuma.data import read_texts
 
 QUESTIONS = (
     "Which regiment fought in the battle?",

@@ -21,7 +21,7 @@ import torch
 from accelerate import Accelerator
 from transformers.utils import logging
 
-from hardkuma.corpora import bundled_texts
+from hardkuma.data import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import Recipe
 from hardkuma.training.steps import epoch_batches, local_batch, train_step

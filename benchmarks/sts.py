@@ -22,8 +22,8 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.attribution import norm
-from hardkuma.attribution.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines import norm
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
 from hardkuma.pooling_hardkuma import normalize

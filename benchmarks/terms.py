@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.anchors_hardkuma import embed_anchors
-from hardkuma.encoders_hardkuma import resolve_encoder
+from hardkuma.apps.pairs import embed_anchors
+from hardkuma.apps.search import find_terms
+from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.evaluation.bootstrap import bootstrap
-from hardkuma.search import find_terms
-from hardkuma.surface_hardkuma import is_function_word
+from hardkuma.words_hardkuma import is_function_word
 
 TERMS = 10
 _TITLE = re.compile(r" = [^=].* = ")

@@ -51,15 +51,15 @@ import torch
 from tqdm import tqdm
 from transformers.modeling_outputs import BaseModelOutput
 
-from hardkuma.backends_hardkuma import choose_backend
-from hardkuma.commands.gates import CHUNK_TEXTS
-from hardkuma.commands.parts import Parts
-from hardkuma.commands.writers import make_format
+from hardkuma.apps.export.backends import choose_backend
+from hardkuma.cli.gates import CHUNK_TEXTS
+from hardkuma.cli.parts import Parts
+from hardkuma.cli.writers import make_format
 from hardkuma.common.models import load_model
-from hardkuma.corpora import bundled_texts
-from hardkuma.corpora.rows import count_rows, read_rows
-from hardkuma.encoders_hardkuma import EMBEDDED_NAMES, resolve_encoder
-from hardkuma.words_hardkuma import gate_records
+from hardkuma.data import bundled_texts
+from hardkuma.data.rows import count_rows, read_rows
+from hardkuma.encoder_hardkuma import EMBEDDED_NAMES, resolve_encoder
+from hardkuma.scoring_hardkuma import gate_records
 
 PEERS = ("encode", "encode-onnx")
 BACKENDS = ("torch", "onnx", "auto")

@@ -34,8 +34,8 @@ from transformers import AutoModel, AutoTokenizer, BertConfig
 from transformers.utils import logging
 
 from hardkuma.common.names import MINILM
-from hardkuma.corpora import bundled_texts, clean, read_texts
-from hardkuma.encoders_hardkuma import resolve_encoder
+from hardkuma.data import bundled_texts, clean, read_texts
+from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.trainer import Trainer
 

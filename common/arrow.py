@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records_hardkuma import Record
+from ..scoring_hardkuma import Record
 from .packages import require
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from hardkuma import load_released
-from hardkuma.demo.examples import TEXTS as EXAMPLES
-from hardkuma.demo.page import build_app, start
-from hardkuma.rendering import render_page
-from hardkuma.words_hardkuma import gate_records
+from hardkuma.apps.page.examples import TEXTS as EXAMPLES
+from hardkuma.apps.page.page import build_app, start
+from hardkuma.common.rendering import render_page
+from hardkuma.scoring_hardkuma import gate_records
 
 HERE = Path(__file__).parent
 TEXTS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rendering.style import BASE_STYLE
+from ..common.rendering.style import BASE_STYLE
 
 STYLE = (
     BASE_STYLE

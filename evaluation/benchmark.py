@@ -19,12 +19,12 @@ from typing import Any
 from transformers.utils import logging
 
 from .. import __version__
-from ..attribution.encoder import SentenceEncoder, tracker
-from ..attribution.registry import Method
-from ..attribution.words import WordScores
 from ..common.files import write_atomically
 from ..common.versions import versions
-from ..corpora import LabelledSentence
+from ..data import LabelledSentence
+from .baselines.encoder import SentenceEncoder, tracker
+from .baselines.registry import Method
+from .baselines.words import WordScores
 from .compare import compare_faithfulness
 from .contenders import Checkpoint, Contender, find_contenders, find_peer_encoder, group_models, load_checkpoint
 from .data import Corpus, find_corpora, labels_of, lower_cased, texts_of
@@ -129,7 +129,7 @@ def run_benchmark(
         command: the command to write into results.
 
     >>> import tempfile
-    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "x.conll"
     ...     _ = path.write_text("in O\\nRome B-LOC\\n")

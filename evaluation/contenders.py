@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..attribution.encoder import SentenceEncoder
-from ..attribution.gates import View, find_view
-from ..attribution.registry import METHODS, Method, find_method
 from ..common.names import MINILM
-from ..encoders_hardkuma import fingerprint
+from ..encoder_hardkuma import fingerprint
 from ..modeling_hardkuma import HardKumaModel
+from .baselines.encoder import SentenceEncoder
+from .baselines.gates import View, find_view
+from .baselines.registry import METHODS, Method, find_method
 from .data import slug
 
 SPACY = "spacy_entities"
@@ -87,7 +87,7 @@ def find_contenders(
         groups: checkpoints by recipe, for the gates.
         selector: of all gates; by default each row asks for its own.
 
-    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> find_contenders(["gates"], toy_encoder({"a": [1.0]}), {}, None)
     ([], ['Left out: HardKuma gates (max) needs a HardKuma checkpoint (--model).'])
     """

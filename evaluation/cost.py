@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..attribution.encoder import SentenceEncoder, tracker
-from ..attribution.registry import METHODS, Method, find_method
 from ..common.files import write_atomically
 from ..common.names import MINILM
 from ..common.versions import versions
+from .baselines.encoder import SentenceEncoder, tracker
+from .baselines.registry import METHODS, Method, find_method
 from .plots import line_plot, style_of
 from .table import milliseconds
 
@@ -53,7 +53,7 @@ class Cost:
 def sentence_of(encoder: SentenceEncoder, tokens: int, start: int = 0) -> str:
     """A sentence of exactly that many tokens (special ones included), beginning at the `start`-th word of a list.
 
-    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> len(toy_transformer(WORDS.split()).tokenize([sentence_of(toy_transformer(WORDS.split()), 8)])[0])
     8
     """
@@ -92,7 +92,7 @@ def measure_cost(
         repeats: the median of so many calls, fewer where one call takes long.
         budget: seconds per method; longer lengths are left out once they are used up.
 
-    >>> from hardkuma.attribution.toy import toy_transformer
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> rows = measure_cost(toy_transformer(WORDS.split()), ["loo"], [8, 16], sentences=1, repeats=1)
     >>> [(row.method, row.tokens, row.forward) for row in rows]
     [('encoder', 8, 1.0), ('encoder', 16, 1.0), ('loo', 8, 7.0), ('loo', 16, 15.0)]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from ..attribution.counts import WordCounts
-from ..attribution.words import Span
-from ..corpora import LabelledSentence, read_conll
+from ..data import LabelledSentence, read_conll
+from .baselines.counts import WordCounts
+from .baselines.words import Span
 
 # What a data folder may hold: name in reports, path inside.
 KNOWN = {"wnut17-dev": "wnut17/dev.conll", "wnut17-test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}

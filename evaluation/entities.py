@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..configuration_hardkuma import ENTITIES
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import score_texts
+from ..scoring_hardkuma import score_texts
 from .data import labels_of, read_corpus, texts_of
 from .ranking import Ranking, f1_from_counts, f1_of_selection
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..attribution.encoder import SentenceEncoder, Tokens
-from ..attribution.words import WordScores, tokens_of_words
-from ..checks_hardkuma import check_choice
-from ..pairs_hardkuma import keep_words, remove_words
+from ..apps.pairs import keep_words, remove_words
+from ..configuration_hardkuma import check_choice
 from ..pooling_hardkuma import normalize
+from .baselines.encoder import SentenceEncoder, Tokens
+from .baselines.words import WordScores, tokens_of_words
 from .ranking import top_words
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -66,7 +66,7 @@ def faithfulness(
     What is outside of every word (punctuation, if words came from `find_words`) is not selected: it is gone in
     sufficiency and stays in comprehensiveness.
 
-    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
     >>> good = faithfulness(encoder, [WordScores("in paris", [(0, 2), (3, 8)], [0.0, 1.0])], rates=[0.5])
     >>> good.sufficiency.round(2).tolist(), good.comprehensiveness.round(2).tolist()

@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attribution.encoder import SentenceEncoder, tracker
-from ..attribution.registry import METHODS, find_method
-from ..attribution.words import WordScores
 from ..common.checks import find_named
 from ..common.correlation import spearman
 from ..common.files import write_atomically
 from ..common.versions import versions
-from ..corpora import LabelledSentence, read_conll
-from ..encoders_hardkuma import fingerprint
+from ..data import LabelledSentence, read_conll
+from ..encoder_hardkuma import fingerprint
+from .baselines.encoder import SentenceEncoder, tracker
+from .baselines.registry import METHODS, find_method
+from .baselines.words import WordScores
 from .bootstrap import Interval, bootstrap
 from .data import Corpus, find_corpora, texts_of
 from .plots import bar_plot
@@ -80,7 +80,7 @@ def correlate(
         minimum: words that a tag needs to be listed.
         draws: of the bootstrap.
 
-    >>> from hardkuma.attribution.toy import toy_encoder
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"the": [0.1], "museum": [2.0], "zymurgy": [3.0]})
     >>> words, tags = ((0, 3), (4, 11), (12, 18)), ("DET", "NOUN", "NOUN")
     >>> corpus = Corpus("toy", [LabelledSentence("the zymurgy museum", words, tags)])

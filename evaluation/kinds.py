@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attribution.encoder import SentenceEncoder
-from ..attribution.words import WordScores
 from ..common.correlation import spearman
 from ..common.files import write_atomically
 from ..common.packages import require
-from ..corpora import LabelledSentence
+from ..data import LabelledSentence
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import score_selectors
+from ..scoring_hardkuma import score_selectors
+from .baselines.encoder import SentenceEncoder
+from .baselines.words import WordScores
 from .data import texts_of
 from .faithfulness import faithfulness
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attribution.encoder import SentenceEncoder
-from ..attribution.words import WordScores
-from ..corpora import LabelledSentence
+from ..data import LabelledSentence
+from .baselines.encoder import SentenceEncoder
+from .baselines.words import WordScores
 from .bootstrap import Interval, bootstrap, weighted_mean
 from .data import labels_of
 from .faithfulness import RATES, Faithfulness, faithfulness

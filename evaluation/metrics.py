@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attribution.encoder import SentenceEncoder
-from ..attribution.words import WordScores, text_words
 from ..common.checks import find_named
 from ..common.correlation import spearman
 from ..common.packages import require
 from . import geometry
+from .baselines.encoder import SentenceEncoder
+from .baselines.words import WordScores, text_words
 from .faithfulness import RATES, faithfulness
 from .ranking import Ranking, f1_from_counts, f1_of_selection, top_words
 from .spans import gold_spans, selected_spans, span_counts, span_f1

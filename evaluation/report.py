@@ -10,9 +10,9 @@ from typing import Any
 
 from ..common.files import write_atomically
 from ..common.packages import available
-from ..corpora import LabelledSentence
-from ..gates_hardkuma import count_at_rate
-from ..rendering.html import document_head, page_foot, shade
+from ..common.rendering.html import document_head, page_foot, shade
+from ..data import LabelledSentence
+from ..kumaraswamy_hardkuma import count_at_rate
 from ._style import STYLE
 from .plots import GREY, line_plot, scatter_plot, style_of
 from .results import MethodResult

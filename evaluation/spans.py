@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..checks_hardkuma import check_choice
+from ..configuration_hardkuma import check_choice
 
 WordSpan = tuple[int, int]
 

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from ..attribution.words import WordScores
 from ..common.correlation import spearman
+from .baselines.words import WordScores
 from .ranking import top_words
 
 

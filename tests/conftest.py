@@ -105,7 +105,7 @@ def encoder_config(family: str) -> PreTrainedConfig:
         XLMRobertaConfig,
     )
 
-    from hardkuma.trust_hardkuma import StaticEncoderConfig
+    from hardkuma.configuration_hardkuma import StaticEncoderConfig
 
     tokenizer = make_tokenizer()
     common = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}
@@ -137,7 +137,7 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
     import torch
 
     from hardkuma import HardKumaConfig, HardKumaModel
-    from hardkuma.encoders_hardkuma import build_encoder
+    from hardkuma.encoder_hardkuma import build_encoder
 
     torch.manual_seed(seed)
     tokenizer = make_tokenizer(special=family != "hardkuma_static")

@@ -1,4 +1,4 @@
-"""What the released head says of fifty texts of all kinds: written to tests/data/golden.json, and held to by test_golden.py.
+"""What the released head says of fifty texts of all kinds, written to tests/data/golden.json; test_golden.py holds to it.
 
 python -m tests.golden writes the file anew. Do that only where the head itself has changed.
 """
@@ -84,6 +84,6 @@ def make(model: Any, score: Any) -> dict[str, list[dict[str, Any]]]:
 
 if __name__ == "__main__":
     from hardkuma import load_released
-    from hardkuma.words_hardkuma import score_selectors
+    from hardkuma.scoring_hardkuma import score_selectors
 
     FILE.write_text(json.dumps(make(load_released()[0], score_selectors), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -15,8 +15,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
-from hardkuma.encoders_hardkuma import resolve_encoder
-from hardkuma.folder_hardkuma import CARD_TEMPLATE, TRAVELLING_FILES, render_card, staged
+from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, CHECKPOINT_CODE, render_card, staged
+from hardkuma.encoder_hardkuma import resolve_encoder
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 from tests.forks import ForkServer
 
@@ -243,7 +243,7 @@ def test_folder_contents(make_model: Callable, tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path / "model")
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "modules.json", CARD_TEMPLATE} <= names
-    assert set(TRAVELLING_FILES) <= names
+    assert set(CHECKPOINT_CODE) <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))], "safetensors only"
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForTokenClassification"}
@@ -449,7 +449,7 @@ def test_failed_save_leaves_the_old_checkpoint(
     model.save_pretrained(tmp_path / "model")
     before = contents(tmp_path / "model")
     monkeypatch.setattr(
-        "hardkuma.pretrained_hardkuma.write_tokenizer", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left"))
+        "hardkuma.checkpoint_hardkuma.write_tokenizer", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left"))
     )
     with torch.no_grad():
         model.gate_head.rate_multiplier.fill_(3.0)

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
 from hardkuma import HardKumaConfig, configuration_hardkuma
-from hardkuma.trust_hardkuma import make_encoder_config, strip_untrusted
+from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
 from tests.conftest import TWO_SELECTORS
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}

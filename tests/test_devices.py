@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hardkuma import GateClassificationPipeline, HardKumaForTokenClassification, HardKumaModel, TokenGatesPipeline
-from hardkuma.surface_hardkuma import continues_batch, surface_batch
+from hardkuma.words_hardkuma import continues_batch, surface_batch
 from tests.conftest import SENTENCES, build_model, build_two_selectors
 from tests.device_cases import Case, run_cases
 from tests.forks import ForkServer

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from hardkuma.__main__ import COMMANDS, build_parser, main
+from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
 from hardkuma.evaluation.table import BEGIN, END
-from hardkuma.folder_hardkuma import TRAVELLING_FILES
 from tests.forks import ForkServer
 from tests.test_house import modules, room
 
@@ -26,19 +26,19 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {name: (ROOT / path).read_text(encoding="utf-8") for name, path in modules().items()}
 # Optional packages, by the module whose examples need them.
 NEEDS = {
-    "hardkuma.attribution.integrated_gradients": "captum",
-    "hardkuma.attribution.keybert_keywords": "keybert",
-    "hardkuma.attribution.shapley": "shap",
-    "hardkuma.attribution.yake_keywords": "yake",
-    "hardkuma.demo.page": "gradio",
+    "hardkuma.evaluation.baselines.integrated_gradients": "captum",
+    "hardkuma.evaluation.baselines.keybert_keywords": "keybert",
+    "hardkuma.evaluation.baselines.shapley": "shap",
+    "hardkuma.evaluation.baselines.yake_keywords": "yake",
+    "hardkuma.apps.page.page": "gradio",
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
-    "hardkuma.engines.columns": "pyarrow",
-    "hardkuma.engines.frames": "pandas",
-    "hardkuma.engines.shards": "pyarrow",
+    "hardkuma.apps.ray.columns": "pyarrow",
+    "hardkuma.apps.ray.frames": "pandas",
+    "hardkuma.apps.ray.shards": "pyarrow",
     "hardkuma.common.arrow": "pyarrow",
     "hardkuma.evaluation.plots": "matplotlib",
-    "hardkuma.spacy_component": "spacy",
+    "hardkuma.apps.spacy_component": "spacy",
 }
 
 
@@ -58,14 +58,14 @@ def test_modules_say_what_they_are_and_stay_small() -> None:
 
 
 def test_public_names_of_corpora_have_an_example() -> None:
-    corpora = importlib.import_module("hardkuma.corpora")
+    corpora = importlib.import_module("hardkuma.data")
     for name in corpora.__all__:
         thing = getattr(corpora, name)
         if callable(thing):
             assert ">>>" in (thing.__doc__ or ""), name
 
 
-@pytest.mark.parametrize("name", TRAVELLING_FILES)
+@pytest.mark.parametrize("name", CHECKPOINT_CODE)
 def test_files_that_travel_import_torch_and_transformers_only(name: str) -> None:
     allowed = set(sys.stdlib_module_names) | {"torch", "transformers"}
     for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
@@ -73,17 +73,17 @@ def test_files_that_travel_import_torch_and_transformers_only(name: str) -> None
             assert {alias.name.split(".")[0] for alias in node.names} <= allowed, name
         if isinstance(node, ast.ImportFrom):
             if node.level:
-                assert f"{node.module}.py" in TRAVELLING_FILES, f"{name} imports {node.module}"
+                assert f"{node.module}.py" in CHECKPOINT_CODE, f"{name} imports {node.module}"
             else:
                 assert node.module.split(".")[0] in allowed, name
 
 
 def test_every_file_that_can_travel_is_listed() -> None:
-    assert {path.name for path in ROOT.glob("*_hardkuma.py")} | {"handler.py"} == set(TRAVELLING_FILES)
+    assert {path.name for path in ROOT.glob("*_hardkuma.py")} | {"handler.py"} == set(CHECKPOINT_CODE)
 
 
 def test_public_functions_have_docstrings_and_types() -> None:
-    for name in TRAVELLING_FILES:
+    for name in CHECKPOINT_CODE:
         tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
         for node in tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):

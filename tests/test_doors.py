@@ -29,16 +29,14 @@ from hardkuma import (
     surface_batch,
 )
 from hardkuma.__main__ import main
-from hardkuma.attribution import METHODS, SentenceEncoder
-from hardkuma.demo.html import show_record
-from hardkuma.demo.limits import MAX_CHARACTERS
-from hardkuma.demo.scores import Demo
-from hardkuma.encoders_hardkuma import special_token_ids
-from hardkuma.inputs_hardkuma import token_kinds
-from hardkuma.records_hardkuma import Record
-from hardkuma.scoring_hardkuma import encodable
-from hardkuma.surface_hardkuma import WordIndex, find_words
-from hardkuma.windows_hardkuma import Windows, WordTokens
+from hardkuma.apps.page.html import show_record
+from hardkuma.apps.page.limits import MAX_CHARACTERS
+from hardkuma.apps.page.scores import Demo
+from hardkuma.batch_hardkuma import token_kinds
+from hardkuma.encoder_hardkuma import special_token_ids
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
+from hardkuma.scoring_hardkuma import Record, Windows, WordTokens, encodable
+from hardkuma.words_hardkuma import WordIndex, find_words
 from tests.conftest import SENTENCES, SMALL
 
 LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "
@@ -304,12 +302,12 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In fp32, which is the same to rounding; tests/test_backends.py has int8 and the other selector."""
+    """In fp32, which is the same to rounding; tests/apps/export/test_backends.py has int8 and the other selector."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("onnx")
     monkeypatch.setenv("HF_HOME", str(folder / "cache"))
-    monkeypatch.setattr("hardkuma.onnx_hardkuma.has_int8_instructions", lambda: False)
+    monkeypatch.setattr("hardkuma.apps.export.onnx_gates.has_int8_instructions", lambda: False)
     monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: case.model)
     file = folder / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
@@ -325,7 +323,7 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
 
 def test_spacy(case: Case, expected: Answers) -> None:
     spacy = pytest.importorskip("spacy")
-    from hardkuma.spacy_component import HardKumaComponent
+    from hardkuma.apps.spacy_component import HardKumaComponent
 
     # spaCy keeps texts as UTF-8, which cannot hold half a character.
     docs = list(map(spacy.blank("xx"), map(encodable, TEXTS)))
@@ -431,7 +429,7 @@ def test_sentence_embeddings(case: Case) -> None:
 def test_onnx(case: Case, expected: Answers, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
-    from hardkuma.exporting.onnx_files import export_onnx
+    from hardkuma.apps.export.onnx_files import export_onnx
 
     # Once for one selector alone, once for all side by side.
     texts = ["Marie Curie moved to Paris.", "It rained."]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from hardkuma import HardKumaConfig, HardKumaModel
+from hardkuma.batch_hardkuma import continuing_tokens, prepare
+from hardkuma.configuration_hardkuma import layer_number
 from hardkuma.features_hardkuma import depth_needed, pooled_measures, removal_measures
-from hardkuma.inputs_hardkuma import continuing_tokens, prepare
-from hardkuma.layers_hardkuma import layer_number
 from hardkuma.pooling_hardkuma import pool
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
 

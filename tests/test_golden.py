@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hardkuma import load_released
-from hardkuma.words_hardkuma import score_selectors
+from hardkuma.scoring_hardkuma import score_selectors
 from tests.golden import FILE, make
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
-from hardkuma.gates_hardkuma import StretchedKumaraswamy, count_at_rate
+from hardkuma.kumaraswamy_hardkuma import StretchedKumaraswamy, count_at_rate
 from hardkuma.losses_hardkuma import info_nce, nt_xent, sparsity, total_variation
 from hardkuma.pooling_hardkuma import frequency_filter, normalize
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS

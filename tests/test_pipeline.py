@@ -15,7 +15,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 from hardkuma import GateClassificationPipeline, HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
-from hardkuma.surface_hardkuma import find_words
+from hardkuma.words_hardkuma import find_words
 from tests.conftest import SENTENCES
 from tests.forks import ForkServer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ["hardkuma", "hardkuma.attribution", "hardkuma.evaluation"]
+PACKAGES = ["hardkuma", "hardkuma.evaluation.baselines", "hardkuma.evaluation"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

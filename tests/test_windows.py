@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardkuma.surface_hardkuma import WordIndex
-from hardkuma.windows_hardkuma import AGGREGATES, JoinedTokens, Windows, WordTokens, window_overlap
+from hardkuma.scoring_hardkuma import AGGREGATES, JoinedTokens, Windows, WordTokens, window_overlap
+from hardkuma.words_hardkuma import WordIndex
 from tests.conftest import SENTENCES
 
 LENGTH = 12  # characters of a text

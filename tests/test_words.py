@@ -1,396 +1,224 @@
-"""Words and their gates: offsets, windows, rates, independence of the batch."""
+"""Word shapes in many scripts, the statistics, and their effect on gates."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hardkuma import HardKumaModel
-from hardkuma.gates_hardkuma import count_at_rate, select_rate
-from hardkuma.records_hardkuma import join_records, split_record
-from hardkuma.surface_hardkuma import find_words
-from hardkuma.words_hardkuma import ScoredText, gate_records, score_texts
+from hardkuma.words_hardkuma import (
+    NUM_SURFACE_CLASSES,
+    SURFACE_CLASSES,
+    SurfaceStatistics,
+    continues_batch,
+    continuing_spans,
+    find_words,
+    is_function_word,
+    surface_batch,
+    surface_ids,
+    word_class,
+)
 from tests.conftest import SENTENCES
 
-
-def test_words_have_the_largest_probability_of_their_tokens(minilm: HardKumaModel) -> None:
-    text = "Marie Skłodowska-Curie moved, unexpectedly, to Paris 🙂."
-    inputs = minilm.tokenizer([text], return_offsets_mapping=True, return_tensors="pt")
-    offsets = inputs.pop("offset_mapping")[0].tolist()
-    probs = minilm(**inputs).gate_probs[0]
-    for word in gate_records(minilm, [text])[0]["words"]:
-        inside = [
-            float(p)
-            for p, (s, e) in zip(probs.detach(), offsets, strict=True)
-            if s < word["end"] and e > word["start"] and e > s
-        ]
-        assert word["probability"] == pytest.approx(max(inside), abs=1e-6)
-        assert word["selected"] == (word["probability"] > 0.5)
-
-
-def test_long_texts_run_in_windows_and_nothing_is_cut(make_model: Callable) -> None:
-    model = make_model()
-    text = " ".join(SENTENCES * 6)
-    words = gate_records(model, [text])[0]["words"]
-    assert [(w["start"], w["end"]) for w in words] == find_words(text)
-    assert len(words) > 3 * 40 and all(0 < word["probability"] < 1 for word in words)
-
-
-@pytest.mark.parametrize("family", ["bert", "hardkuma_static"])
-def test_words_in_overlapping_windows_against_a_loop(family: str, make_model: Callable) -> None:
-    """A word takes its value from the window in which it stands furthest from an edge; ties take the largest."""
-    model = make_model(family)
-    # A word of 60 tokens is longer than a window.
-    text = " ".join(SENTENCES * 3) + " " + "paris-" * 30 + "london and " + " ".join(SENTENCES)
-    encoded = model.tokenizer(
-        [text], truncation=True, max_length=40, stride=10, return_overflowing_tokens=True, return_offsets_mapping=True
-    )
-    assert len(encoded["input_ids"]) > 3
-    best: dict[tuple[int, int], tuple[int, float]] = {}
-    for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        probs = model(torch.tensor([ids])).gate_probs[0].tolist()
-        for span in find_words(text):
-            places = [i for i, (s, e) in enumerate(offsets) if s < span[1] and e > span[0] and e > s]
-            if places:
-                margin = min(min(i, len(ids) - 1 - i) for i in places)
-                best[span] = max(best.get(span, (-1, 0.0)), (margin, max(probs[i] for i in places)))
-    scored = score_texts(model, [text])[0]
-    assert scored.windows == len(encoded["input_ids"]) and scored.words == find_words(text)
-    assert scored.probabilities == pytest.approx([best[span][1] for span in scored.words], abs=1e-5)
-
-
-def test_a_token_over_several_words_counts_for_each(make_model: Callable) -> None:
-    model, text = make_model(), "marie curie moved"
-    pieces = [(0, 2), (2, 5), (6, 8), (8, 11), (12, 17)]
-    whole, split = (score_texts(model, [text], words=[spans])[0].probabilities for spans in (find_words(text), pieces))
-    assert split == [whole[0], whole[0], whole[1], whole[1], whole[2]]
-    assert score_texts(model, [text], words=[[(5, 6)]])[0].probabilities == [0.0], "no token touches the space"
-
-
-def test_order_batch_and_company_do_not_matter(make_model: Callable) -> None:
-    model = make_model()
-    texts = ["", "paris", *SENTENCES, "!!!", " ".join(SENTENCES * 3)]
-    together = [record["words"] for record in gate_records(model, texts, batch_size=3)]
-    for text, words in zip(texts, together, strict=True):
-        alone = gate_records(model, [text])[0]["words"]
-        assert [(w["start"], w["end"], w["selected"]) for w in words] == [
-            (w["start"], w["end"], w["selected"]) for w in alone
-        ]
-        assert all(abs(a["probability"] - b["probability"]) < 1e-5 for a, b in zip(words, alone, strict=True))
-    assert together[0] == [] and together[len(texts) - 2] == []
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 1.0])
-def test_rate_selects_the_most_probable(rate: float, make_model: Callable) -> None:
-    words = gate_records(make_model(), ["marie curie moved to paris in 1891 and the museum opened"], rate=rate)[0]["words"]
-    chosen = [w["probability"] for w in words if w["selected"]]
-    assert len(chosen) == max(1, round(rate * len(words)))
-    assert min(chosen) >= max([w["probability"] for w in words if not w["selected"]], default=0.0)
-
-
-def test_surface_view_is_applied_from_the_text(make_model: Callable) -> None:
-    model = make_model()
-    with torch.no_grad():
-        model.gate_head.surface_log_odds[0, 5] = 3.0  # capital inside a sentence
-    text = "he moved to Paris and paris"
-    shifted, plain = (gate_records(model, [text], use_surface=flag)[0]["words"] for flag in (True, False))
-    moved = {
-        text[a["start"] : a["end"]]
-        for a, b in zip(shifted, plain, strict=True)
-        if abs(a["probability"] - b["probability"]) > 1e-4
-    }
-    assert moved == {"Paris"}
-
-
-def test_static_encoder_and_empty_texts(make_model: Callable) -> None:
-    model = make_model("hardkuma_static")
-    assert [record["words"] for record in gate_records(model, ["", ""])] == [[], []]
-    assert len(gate_records(model, ["", "paris"])[1]["words"]) == 1
-    assert score_texts(model, []) == []
-
-
-def test_bad_arguments(make_model: Callable) -> None:
-    model = make_model()
-    with pytest.raises(ValueError, match=r"wrap it: \[text\]"):
-        gate_records(model, "paris")
-    with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
-        gate_records(model, ["paris"], rate=20)
-    with pytest.raises(ValueError, match="no selector 'entities': this model has 'meaning'"):
-        gate_records(model, ["paris"], selector="entities")
-    with pytest.raises(ValueError, match="no selector 0: this model has 'meaning'"):
-        gate_records(model, ["paris"], selector=0)
-    with pytest.raises(ValueError, match="training mode"):
-        gate_records(model.train(), ["paris"])
-
-
-TEXTS = [
-    "Marie Curie moved to Paris in 1891.",
-    "cafe\u0301 I ❤️ 👨\u200d👩\u200d👧 🇫🇷 in दिल्ली, 東京タワー",
-    "القاهرة می\u200cخواهم\tтест\r\nNew\nYork",
-    "",
-    "  …  ",
-    "a" * 3000,
-    "half \ud83d of a pair \x00",
+CASES = [
+    ("walks", "lower"),
+    ("Paris", "initial_inside"),
+    ("NATO", "capitals"),
+    ("I", "single_capital"),
+    ("iPhone", "mixed"),
+    ("mRNA", "mixed"),
+    ("McDonald", "initial_inside"),
+    ("U.S", "capitals"),
+    ("O'Neil", "initial_inside"),
+    ("B2B", "digit"),
+    ("2020", "digit"),
+    ("٢٠٢٠", "digit"),
+    ("Москва", "initial_inside"),
+    ("город", "lower"),
+    ("Ελλάδα", "initial_inside"),
+    ("東京", "caseless"),
+    ("القاهرة", "caseless"),
+    ("दिल्ली", "caseless"),
+    ("תל", "caseless"),
+    ("@ana", "handle"),
+    ("#Rio2016", "handle"),
+    ("…", "symbol"),
+    ("🙂", "symbol"),
+    ("é", "lower"),
 ]
 
 
-def test_records_are_plain_json_with_true_offsets(minilm: HardKumaModel) -> None:
-    texts = [*TEXTS, "The annual report was not approved by Ana. " * 60]
-    records = gate_records(minilm, texts, rate=0.3)
-    assert json.loads(json.dumps(records, allow_nan=False)) == records
-    for text, record in zip(texts, records, strict=True):
-        reason = [] if record["spans"] else ["reason"]
-        assert list(record) == ["text", "words", "spans", "rate", "windows", *reason] and record["text"] == text
-        assert [(word["start"], word["end"]) for word in record["words"]] == find_words(text)
-        for word in record["words"]:
-            assert word["word"] == text[word["start"] : word["end"]]
-            assert type(word["probability"]) is float and type(word["selected"]) is bool
-            assert 0 <= word["probability"] <= 1
-        for span in record["spans"]:
-            inside = [w for w in record["words"] if span["start"] <= w["start"] and w["end"] <= span["end"]]
-            assert span["text"] == text[span["start"] : span["end"]] and all(word["selected"] for word in inside)
-            assert span["probability"] == max(word["probability"] for word in inside)
-        chosen = [word["selected"] for word in record["words"]]
-        assert record["rate"] == (sum(chosen) / len(chosen) if chosen else 0.0)
-        assert all(
-            any(s["start"] <= w["start"] < s["end"] for s in record["spans"]) == w["selected"] for w in record["words"]
-        )
-    assert [record["windows"] for record in records[:5]] == [1] * 5 and records[-1]["windows"] > 1
-    assert records[3]["words"] == [] and records[3]["rate"] == 0.0
+@pytest.mark.parametrize(("word", "expected"), CASES, ids=[w for w, _ in CASES])
+def test_classes(word: str, expected: str) -> None:
+    assert SURFACE_CLASSES[word_class(word)] == expected
+
+
+def test_sentence_starts() -> None:
+    text = "Paris won. “London lost”? Then (Berlin) drew!\nRome too: Oslo."
+    names = {
+        text[s:e]: SURFACE_CLASSES[i]
+        for (s, e), i in zip(find_words(text), surface_ids(text, find_words(text)), strict=True)
+    }
+    assert names["Paris"] == names["London"] == names["Then"] == names["Rome"] == "initial_start"
+    assert names["Berlin"] == names["Oslo"] == "initial_inside"
+
+
+def test_words_of_many_scripts() -> None:
+    text = "cafe\u0301 in दिल्ली, 東京タワー — naïve O’Brien's @user_1 #tag"
+    assert [text[s:e] for s, e in find_words(text)] == [
+        "cafe\u0301",
+        "in",
+        "दिल्ली",
+        "東",
+        "京",
+        "タワー",
+        "naïve",
+        "O’Brien",
+        "'s",
+        "@user_1",
+        "#tag",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "spans"),
+    ("text", "words"),
     [
-        ("Marie Curie", ["Marie Curie"]),
-        ("Simon & Garfunkel", ["Simon & Garfunkel"]),
-        ("J. K. Rowling", ["J. K. Rowling"]),
-        ("Austro–Hungarian", ["Austro–Hungarian"]),
-        ("won. Then", ["won", "Then"]),
-        ("Paris, Rome", ["Paris", "Rome"]),
-        ("Paris - Rome", ["Paris", "Rome"]),
-        ("Paris\nRome", ["Paris", "Rome"]),
-        ("🇫🇷🇩🇪", ["🇫🇷🇩🇪"]),
+        ("東京は2020年、ロンドン", "東 京 は 2020 年 ロンドン"),
+        ("北京。#北京", "北 京 #北 京"),
+        ("ป็นเมือง", "ป็ น เ มื อ ง"),
+        ("ភ្នំ မြန်မာ", "ភ្ នំ မြ န် မာ"),
+        ("한국어 문장", "한국어 문장"),
     ],
 )
-def test_what_joins_selected_words_to_a_span(text: str, spans: list[str]) -> None:
-    words = find_words(text)
-    scored = ScoredText(text, words, [0.6] * len(words), windows=1, threshold=0.5)
-    assert [span["text"] for span in scored.select()["spans"]] == spans
-    assert scored.select(threshold=0.7)["spans"] == []
+def test_scripts_without_spaces_go_by_character(text: str, words: str) -> None:
+    assert [text[s:e] for s, e in find_words(text)] == words.split()
 
 
-def test_selecting_again_does_not_encode_again(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model()
-    scored = score_texts(model, SENTENCES)
-    monkeypatch.setattr(model.encoder, "forward", None)
-    for rate in (0.05, 0.2, 0.5):
-        for item in scored:
-            chosen = sum(word["selected"] for word in item.select(rate=rate)["words"])
-            assert chosen == max(1, math.floor(rate * len(item.words) + 0.5))
-    nested = [{w["start"] for w in scored[4].select(rate=rate)["words"] if w["selected"]} for rate in (0.1, 0.3, 0.6, 1.0)]
-    assert all(small < large for small, large in itertools.pairwise(nested)), "a larger rate only adds words"
+def test_inner_joiners_and_rarer_emoji() -> None:
+    text = "Inter\u00adnational צה״ל ▶️ ©️ 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f ©"
+    assert [text[s:e] for s, e in find_words(text)] == text.split()[:-1]
 
 
-def test_left_padding_and_chunks_change_nothing(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model()
-    plain = score_texts(model, SENTENCES)
-    model.tokenizer.padding_side = "left"
-    monkeypatch.setattr("hardkuma.scoring_hardkuma.BATCHES_PER_CHUNK", 1)
-    for other, item in zip(score_texts(model, SENTENCES, batch_size=2), plain, strict=True):
-        assert other.text == item.text and other.probabilities == pytest.approx(item.probabilities, abs=1e-5)
+def test_an_emoji_is_one_word_and_a_stray_mark_is_none() -> None:
+    text = "I ❤️ 🍕👨\u200d👩\u200d👧 🇫🇷🇩🇪 👍🏽 1️⃣ می\u200cخواهم → \u0301 ok"
+    expected = ["I", "❤️", "🍕", "👨\u200d👩\u200d👧", "🇫🇷", "🇩🇪", "👍🏽", "1️⃣", "می\u200cخواهم", "ok"]
+    assert [text[s:e] for s, e in find_words(text)] == expected
 
 
-def test_every_selector_has_its_own_words(make_model: Callable) -> None:
+def test_a_token_over_several_words_and_one_of_white_space() -> None:
+    text = "🙂 Ana, 7\n\n"
+    assert surface_ids(text, [(0, 5), (1, 2), (5, 8), (5, 6), (8, 10)]) == [5, 0, 2, 1, 0]
+
+
+def test_sub_words_take_the_class_of_their_word() -> None:
+    text = "see iPhones"
+    assert surface_ids(text, [(0, 3), (4, 5), (5, 8), (8, 11)]) == [3, 8, 8, 8]
+    # A tokenizer that keeps the space inside the token.
+    assert surface_ids(text, [(0, 3), (3, 11)]) == [3, 8]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=40))
+def test_any_text_gives_a_class_for_every_character(text: str) -> None:
+    ids = surface_ids(text, [(i, i + 1) for i in range(len(text))])
+    assert len(ids) == len(text) and all(0 <= i < NUM_SURFACE_CLASSES for i in ids)
+    spans = find_words(text)
+    assert all(0 <= s < e <= len(text) for s, e in spans)
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+
+
+def test_log_odds_by_hand_and_shrinkage() -> None:
+    statistics = SurfaceStatistics()
+    probs = torch.tensor([[[0.8, 0.2, 0.2, 0.9]]])
+    statistics.update(probs, torch.tensor([[5, 3, 3, 0]]), torch.ones(1, 4))
+    overall = torch.logit(torch.tensor(0.4))
+    plain = statistics.shifts()[0]
+    assert float(plain[5]) == pytest.approx(float(torch.logit(torch.tensor(0.8)) - overall), abs=1e-5)
+    assert float(plain[3]) == pytest.approx(float(torch.logit(torch.tensor(0.2)) - overall), abs=1e-5)
+    weights = statistics.weights(2.0)
+    assert float(weights[5]) == pytest.approx(1 / 3, abs=1e-5), "1 of 1 + 2"
+    assert float(weights[3]) == pytest.approx(1 / 2, abs=1e-5), "2 of 2 + 2"
+    assert float(weights[9]) == 0.0 and torch.equal(statistics.weights(0.0)[[3, 5, 9]], torch.tensor([1.0, 1.0, 0.0]))
+    assert float(plain[0]) == 0.0 and float(plain[9]) == 0.0
+
+
+def test_without_surface_ids_or_with_unknown_nothing_changes(make_model: Callable, tokenize: Callable) -> None:
     model = make_model(num_selectors=2)
-    probs = model(**model.tokenizer([SENTENCES[5]], return_tensors="pt")).gate_probs[0, :, 1:-1]
-    for k, name in enumerate(("selector_0", "selector_1")):
-        found = score_texts(model, [SENTENCES[5]], selector=name)[0].probabilities
-        assert found == pytest.approx(probs[k].tolist(), abs=1e-6)
+    with torch.no_grad():
+        model.gate_head.surface_log_odds[:, 1:] = torch.randn(2, NUM_SURFACE_CLASSES - 1)
+    inputs = tokenize(model, SENTENCES)
+    plain = model(**inputs)
+    unknown = model(**inputs, surface_ids=torch.zeros_like(inputs["input_ids"]))
+    assert torch.equal(plain.gate_probs, unknown.gate_probs)
 
 
-def test_bad_texts_words_and_selections(make_model: Callable) -> None:
-    model = make_model()
-    with pytest.raises(ValueError, match="number 1 is a NoneType: None"):
-        gate_records(model, ["paris", None])
-    with pytest.raises(ValueError, match=r"give rate or threshold, not both; got rate=0.2 and threshold=0.5"):
-        gate_records(model, ["paris"], rate=0.2, threshold=0.5)
-    with pytest.raises(ValueError, match=r"threshold must be a probability in \[0, 1\], got nan"):
-        gate_records(model, ["paris"], threshold=math.nan)
-    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
-        gate_records(model, ["paris"], batch_size=0)
-    with pytest.raises(ValueError, match=r"word \(2, 9\) of a text of 5 characters"):
-        score_texts(model, ["paris"], words=[[(2, 9)]])
-    with pytest.raises(ValueError, match="one list for each of the 1 texts, got 0"):
-        score_texts(model, ["paris"], words=[])
+def test_surface_view_shifts_the_logit_by_the_class(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(surface_weight=0.5)
+    with torch.no_grad():
+        model.gate_head.surface_log_odds[0, 5] = 2.0
+    inputs = tokenize(model, SENTENCES)
+    content = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
+    plain = torch.logit(model(**inputs).gate_probs[content])
+    moved = torch.logit(model(**inputs, surface_ids=torch.full_like(inputs["input_ids"], 5)).gate_probs[content])
+    assert torch.allclose(moved - plain, torch.ones_like(plain), atol=1e-3)
+    wrong = torch.full_like(inputs["input_ids"], NUM_SURFACE_CLASSES)
+    with pytest.raises(ValueError, match=r"surface_ids must lie in \[0, 10\]"):
+        model(**inputs, surface_ids=wrong)
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.45, 0.5, 0.75, 0.99, 1.0])
-def test_one_rule_for_rates(rate: float) -> None:
-    """Words are rounded up, so that there is at least one; where gates belong to tokens it is the nearest number."""
-    for number in range(1, 60):
-        expected = {
-            "word": math.ceil(round(rate * number, 6)),
-            "token": min(number, max(1, math.floor(rate * number + 0.5))),
-        }
-        values = torch.rand(number)
-        for unit, count in expected.items():
-            scored = ScoredText("x " * number, [(2 * i, 2 * i + 1) for i in range(number)], values.tolist(), 1, 0.5, unit)
-            assert count_at_rate(number, rate, unit) == sum(scored.decide(rate=rate)) == count
-            assert select_rate(values, torch.ones(number), rate, unit).sum() == count
-    assert count_at_rate(0, rate) == 0 and ScoredText("", [], [], 1, 0.5).decide(rate=rate) == []
-
-
-@pytest.mark.parametrize(("rate", "number", "count"), [(0.29, 50, 14), (0.35, 90, 31), (0.13, 450, 59), (0.7, 5, 4)])
-def test_rates_of_token_gates_round_in_double_precision(rate: float, number: int, count: int) -> None:
-    """As in 0.1.0; single precision would select one word more or less."""
-    scored = ScoredText("a " * number, [(2 * i, 2 * i + 1) for i in range(number)], [0.5] * number, 1, 0.5)
-    assert sum(scored.decide(rate=rate)) == count
-
-
-@pytest.mark.parametrize(("rate", "number", "count"), [(0.1, 30, 3), (0.07, 100, 7), (0.29, 100, 29), (0.7, 10, 7)])
-def test_a_whole_number_but_for_rounding_is_not_rounded_up(rate: float, number: int, count: int) -> None:
-    scored = ScoredText("x " * number, [(2 * i, 2 * i + 1) for i in range(number)], [0.5] * number, 1, 0.5, "word")
-    assert sum(scored.decide(rate=rate)) == count == select_rate(torch.rand(number), torch.ones(number), rate, "word").sum()
-
-
-# ---- gates of words and names -------------------------------------------------------------------------------------------
-
-
-def scored_text(text: str, probabilities: list[float], unit: str) -> ScoredText:
-    return ScoredText(text, find_words(text), probabilities, windows=1, threshold=0.5, unit=unit)
-
-
-def chosen_words(scored: ScoredText, **options: float) -> list[str]:
-    return [word["word"] for word in scored.select(**options)["words"] if word["selected"]]
-
-
-def names_in(text: str, probabilities: list[float]) -> list[str]:
-    scored = scored_text(text, probabilities, "name")
-    return [" ".join(text[slice(*scored.words[i])] for i in row) for row in scored._names()]
+def test_one_pass_adaptation(make_model: Callable) -> None:
+    model = make_model(surface_shrinkage=1.0)
+    texts = ["Marie Curie moved to Paris in 1891 .", "the museum in London opened"]
+    batch = dict(model.tokenizer(texts, padding=True, return_offsets_mapping=True, return_tensors="pt"))
+    batch["surface_ids"] = surface_batch(texts, batch.pop("offset_mapping"))
+    log_odds = model.adapt_surface([batch])
+    assert torch.equal(model.gate_head.surface_log_odds, log_odds)
+    assert float(log_odds[0, 3]) != 0 and float(log_odds[0, 0]) == 0
+    # Half of the way that is left, and half again: shrunk to the old values, not to zero.
+    again = model.adapt_surface([batch])
+    counts = torch.bincount(batch["surface_ids"].flatten(), minlength=NUM_SURFACE_CLASSES)[3]
+    goal = float(log_odds[0, 3]) * (1 + 1 / float(counts))
+    assert float(again[0, 3]) == pytest.approx(goal + (float(log_odds[0, 3]) - goal) / (1 + float(counts)), abs=1e-4)
+    with pytest.raises(ValueError, match="no content token"):
+        model.adapt_surface([])
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "names"),
+    ("text", "words"),
     [
-        # Neighbours join where one of two passes the threshold and both have half of it.
-        ("New York city", [0.3, 0.9, 0.2], ["New York", "city"]),
-        ("New York city", [0.3, 0.4, 0.2], ["New", "York", "city"]),
-        # One or two links between them join too, however improbable, but not three, nor a link at the end.
-        ("the Museum of Modern Art", [0.1, 0.7, 0.1, 0.6, 0.7], ["the", "Museum of Modern Art"]),
-        ("Bank of America of late", [0.7, 0.6, 0.9, 0.6, 0.1], ["Bank of America", "of", "late"]),
-        ("Lord of the van Isles", [0.9, 0.1, 0.1, 0.1, 0.9], ["Lord", "of", "the", "van", "Isles"]),
-        ("Bank of, America", [0.9, 0.1, 0.9], ["Bank", "of", "America"]),
-        ("Oslo and Rome", [0.9, 0.6, 0.1], ["Oslo and", "Rome"]),
-        ("Oslo and Rome", [0.9, 0.1, 0.9], ["Oslo", "and", "Rome"]),
-        # Titles have a full stop, as initials have; the last word of a sentence has one too.
-        ("Dr. Smith in St. Petersburg", [0.6, 0.9, 0.1, 0.5, 0.9], ["Dr Smith", "in", "St Petersburg"]),
-        ("Tom. Mary", [0.9, 0.9], ["Tom", "Mary"]),
+        ("4,500", ["4,500"]),
+        ("1,234,567.89 $4,500.", ["1,234,567.89", "4,500"]),
+        ("12,34 and 1,2345", ["12", "34", "and", "1", "2345"]),
+        ("a,500 4,5000", ["a", "500", "4", "5000"]),
     ],
 )
-def test_words_of_a_name(text: str, values: list[float], names: list[str]) -> None:
-    assert names_in(text, values) == names
+def test_a_comma_of_thousands_belongs_to_its_number(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in find_words(text)] == words
 
 
-def test_a_name_is_selected_whole_at_a_rate() -> None:
-    text, values = "Marie Curie met Mies van der Rohe in Paris", [0.6, 0.95, 0.1, 0.55, 0.3, 0.3, 0.9, 0.05, 0.8]
-    assert len(find_words(text)) == len(values) == 9
-    name, token = scored_text(text, values, "name"), scored_text(text, values, "token")
-    assert chosen_words(token, rate=0.12) == ["Curie"]
-    assert chosen_words(name, rate=0.1) == ["Marie", "Curie"], "more than the rate, but whole"
-    assert chosen_words(name, rate=0.22) == ["Marie", "Curie"]
-    assert chosen_words(name, rate=0.33) == ["Marie", "Curie", "Mies", "van", "der", "Rohe"]
-    assert names_in(text, values) == ["Marie Curie", "met", "Mies van der Rohe", "in", "Paris"]
-    # By the threshold every word stands for itself.
-    assert chosen_words(name) == chosen_words(token) == ["Marie", "Curie", "Mies", "Rohe", "Paris"]
-    assert chosen_words(name, rate=1.0) == [text[start:end] for start, end in name.words]
+def test_words_of_grammar() -> None:
+    yes = ["the", "The", "of", "don't", "don’t", "I", "'s", "’s", "Whom", "ourselves"]
+    no = ["US", "IT", "WHO", "paris", "run", "", "B", "theory", "new"]
+    assert [word for word in [*yes, *no] if is_function_word(word)] == yes
 
 
-def test_punctuation_and_lines_part_names() -> None:
-    for text in ("Rome, Paris", "Rome\nParis"):
-        assert chosen_words(scored_text(text, [0.9, 0.8], "name"), rate=0.5) == ["Rome"]
-    assert chosen_words(scored_text("J. Smith sang", [0.8, 0.9, 0.1], "name"), rate=0.3) == ["J", "Smith"]
+def test_tokens_that_go_on_with_a_word() -> None:
+    text = "Visit São-Paulo's U.S. 4,500"
+    offsets = [(0, 0), (0, 5), (6, 9), (9, 10), (10, 15), (15, 16), (16, 17), (18, 19), (19, 20), (20, 21), (21, 22)]
+    offsets += [(23, 24), (24, 25), (25, 28), (0, 0)]
+    found = continues_batch([text, ""], [offsets, [(0, 0)] * len(offsets)])
+    assert found.dtype == torch.long and not found[1].any()
+    pieces = [text[start:end] for start, end in offsets]
+    goes_on = [piece for piece, value in zip(pieces, found[0].tolist(), strict=True) if value]
+    # The full stop at the end of U.S. is no part of it, as everywhere.
+    assert goes_on == ["-", "Paulo", "s", ".", "S", ",", "500"]
+    assert continuing_spans(text, offsets) == [bool(value) for value in found[0].tolist()]
 
 
-@pytest.mark.parametrize(("unit", "first"), [("token", ["The"]), ("word", ["rain"]), ("name", ["rain"])])
-def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
-    scored = scored_text("The rain of the US", [0.9, 0.2, 0.8, 0.7, 0.1], unit)
-    assert chosen_words(scored, rate=0.2) == first
-    if unit == "word":
-        assert chosen_words(scored, rate=0.4) == ["rain", "US"] and chosen_words(scored, rate=0.6) == ["The", "rain", "US"]
-    assert chosen_words(scored) == ["The", "of", "the"], "by the threshold probabilities alone decide"
-
-
-@pytest.mark.parametrize("unit", ["token", "word", "name"])
-def test_a_text_of_grammar_alone_has_no_answer_and_a_reason(unit: str) -> None:
-    scored = scored_text("It is what it is.", [0.1, 0.9, 0.2, 0.1, 0.8], unit)
-    record = scored.select()
-    if unit != "word":  # a name may be made of them: The Who
-        assert chosen_words(scored) == ["is", "is"] and "reason" not in record
-        return
-    assert record["spans"] == [] and record["reason"] == "the text has no content word" and record["rate"] == 0.0
-    # Who asks for a rate or a threshold has it.
-    assert chosen_words(scored, rate=0.2) == ["is"] and chosen_words(scored, threshold=0.15) == ["is", "what", "is"]
-    assert scored.select(threshold=0.95)["reason"] == "no word is more probable than 0.95"
-    assert scored_text("It is rain.", [0.1, 0.9, 0.2], unit).select()["spans"], "one other word is enough"
-
-
-def test_every_sentence_has_a_word_that_carries_it() -> None:
-    text, values = "The rain fell", [0.3, 0.1, 0.2]
-    assert chosen_words(scored_text(text, values, "word")) == ["fell"], "and not a word of grammar"
-    for unit in ("token", "name"):
-        assert chosen_words(scored_text(text, values, unit)) == []
-    assert chosen_words(scored_text(text, values, "word"), threshold=0.5) == [], "a threshold that is asked for holds"
-    assert chosen_words(scored_text("…", [], "word")) == []
-
-
-@pytest.mark.parametrize("unit", ["token", "word", "name"])
-def test_a_record_says_why_nothing_is_selected(unit: str) -> None:
-    nothing = scored_text("… !", [], unit).select()
-    assert nothing["words"] == nothing["spans"] == [] and nothing["reason"] == "the text has no word"
-    assert scored_text("… !", [], unit).select(rate=0.5)["reason"] == "the text has no word"
-    assert scored_text("rain", [0.3], unit).select(threshold=0.35)["reason"] == "no word is more probable than 0.35"
-    assert "reason" not in scored_text("rain", [0.9], unit).select()
-    assert ("reason" in scored_text("rain", [0.3], unit).select()) == (unit != "word")
-
-
-def test_records_of_a_model_of_words(make_two: Callable) -> None:
-    model = make_two()
-    text = "marie curie moved to paris in 1891 ."
-    for name, unit in (("meaning", "word"), ("entities", "name")):
-        scored = score_texts(model, [text, ""], selector=name)
-        assert [item.unit for item in scored] == [unit, unit]
-        # The words are those of the text, whatever the vocabulary says: curie is a word of its own here.
-        inputs = model.tokenizer([text], return_tensors="pt")
-        expected = model(**inputs, continues=torch.zeros_like(inputs["input_ids"]), selector=name).gate_probs[0, 1:-2]
-        assert scored[0].probabilities == pytest.approx(expected.tolist(), abs=1e-6)
-    assert score_texts(model, [text])[0].unit == "word"
-    # Words that are given count instead.
-    given = score_texts(model, [text], words=[[(0, 11), (12, 17)]])[0].probabilities
-    inputs = model.tokenizer([text], return_tensors="pt")
-    continues = torch.zeros_like(inputs["input_ids"])
-    continues[0, 2] = 1
-    expected = model(**inputs, continues=continues, selector="meaning").gate_probs[0, [1, 3]]
-    assert given == pytest.approx(expected.tolist(), abs=1e-6)
-
-
-def test_a_number_with_thousands_is_one_word(minilm: HardKumaModel) -> None:
-    record = gate_records(minilm, ["It cost $4,500 in 1,2."])[0]
-    assert [word["word"] for word in record["words"]] == ["It", "cost", "4,500", "in", "1", "2"]
-
-
-def test_records_of_several_selectors_part_again_with_their_reasons() -> None:
-    words = [(0, 3), (4, 7)]
-    rows = {"none": [0.1, 0.2], "one": [0.9, 0.1]}
-    records = {name: ScoredText("Bob ran", words, row, 1, 0.5).select() for name, row in rows.items()}
-    parts = split_record(join_records(records))
-    assert parts["one"] == records["one"] and "reason" not in parts["one"]
-    assert parts["none"] == records["none"] | {"reason": "no word is more probable than the threshold"}
-    for text, spans in (("Bob ran", words), ("...", [])):
-        record = ScoredText(text, spans, [0.1] * len(spans), 1, 0.5).select()
-        assert split_record(join_records({"a": record, "b": record})) == {"a": record, "b": record}
+def test_a_token_over_several_words_is_of_the_first() -> None:
+    offsets = [(0, 1), (1, 4), (4, 5)]  # a|b c|d: the middle token ends one word and starts the next
+    assert continuing_spans("ab cd", offsets) == [False, True, False]

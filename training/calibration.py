@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..gate_head_hardkuma import GateHead
 from ..modeling_hardkuma import HardKumaModel
-from ..selectors_hardkuma import GateHead
 from .store import StateStore
 
 SENTENCES = 1000  # the rate's standard error is then far below the tolerance of any use

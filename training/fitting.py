@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from ..common.models import load_model
+from ..gate_head_hardkuma import Selector
 from ..modeling_hardkuma import HardKumaModel
-from ..selectors_hardkuma import Selector
 
 
 def fresh_selector(model: HardKumaModel, number: int, seed: int) -> Selector:

@@ -26,10 +26,10 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from ..batch_hardkuma import vocabulary_tokens
 from ..configuration_hardkuma import ENTITIES
-from ..inputs_hardkuma import vocabulary_tokens
 from ..modeling_hardkuma import HardKumaModel
-from ..surface_hardkuma import SURFACE_CLASSES
+from ..words_hardkuma import SURFACE_CLASSES
 from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
 from .store import StateStore, StoredBatch, TokenFile

@@ -14,7 +14,7 @@ from ..common.showcase import SHOWCASE, name_sources
 from ..common.versions import versions
 from ..evaluation.kinds import Kinds
 from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import gate_records
+from ..scoring_hardkuma import gate_records
 from .criterion import Quality
 from .fitting import RELEASED
 from .form import FormTraining

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..gate_head_hardkuma import Selector
 from ..modeling_hardkuma import HardKumaModel
-from ..selectors_hardkuma import Selector
 from .store import BATCH, StateStore, StoredBatch, TokenFile
 
 CHUNK = 1024  # sentences whose tokens are read together

@@ -47,7 +47,7 @@ from tqdm import tqdm
 from ..configuration_hardkuma import PER_SELECTOR, HardKumaConfig
 from ..evaluation.kinds import measure_kinds
 from ..modeling_hardkuma import HardKumaModel
-from ..records_hardkuma import ALL
+from ..scoring_hardkuma import ALL
 from .fitting import fresh_selector, training_with_dropout
 from .recipe import Recipe
 from .sentences import Sentences, read_inputs, read_sentences, read_words

@@ -16,9 +16,9 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import Tensor
 
+from ..batch_hardkuma import content_mask, to_device
 from ..configuration_hardkuma import HardKumaConfig
-from ..corpora.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
-from ..inputs_hardkuma import content_mask, to_device
+from ..data.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
 from ..losses_hardkuma import LossRows
 from .recipe import Recipe
 from .store import StateStore

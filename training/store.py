@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..batch_hardkuma import content_mask, to_device
 from ..common.files import write_atomically
-from ..inputs_hardkuma import content_mask, to_device
 from ..modeling_hardkuma import HardKumaModel
-from ..surface_hardkuma import SurfaceIndex, find_words
+from ..words_hardkuma import SurfaceIndex, find_words
 
 CHUNK = 2048  # sentences tokenised, sorted by length and encoded at a time
 BATCH = 64  # sentences in one pass of the model

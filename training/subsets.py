@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from ..common.files import open_atomically
 from ..evaluation.faithfulness import RATES
-from ..gates_hardkuma import count_at_rate
+from ..kumaraswamy_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
 from ..pooling_hardkuma import pool, sentence_embedding
 from .sentences import Sentences, TokenWords

@@ -13,8 +13,8 @@ from typing import overload
 
 import numpy as np
 
-from ..corpora import bundled_texts, clean, read_texts
-from ..corpora.readers import name_left_out
+from ..data import bundled_texts, clean, read_texts
+from ..data.readers import name_left_out
 from .recipe import TextRecipe
 
 CHUNK = 4096  # texts that are read together where all are

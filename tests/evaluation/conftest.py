@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.attribution import SentenceEncoder, whitespace_words
-from hardkuma.attribution.toy import toy_transformer
-from hardkuma.corpora import LabelledSentence
+from hardkuma.data import LabelledSentence
+from hardkuma.evaluation.baselines import SentenceEncoder, whitespace_words
+from hardkuma.evaluation.baselines.toy import toy_transformer
 
 SCRIPT = "<script>document.title='broken'</script>"
 SENTENCES = [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hardkuma import HardKumaModel, score_texts
-from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
-from hardkuma.attribution.registry import spacy_methods
-from hardkuma.commands.benchmark import find_models, main
+from hardkuma.cli.benchmark import find_models, main
 from hardkuma.common.models import load_released
-from hardkuma.encoders_hardkuma import fingerprint
+from hardkuma.encoder_hardkuma import fingerprint
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
+from hardkuma.evaluation.baselines.registry import spacy_methods
 from hardkuma.evaluation.benchmark import Benchmark, run_benchmark
 from hardkuma.evaluation.compare import compare_faithfulness, faithful_gates, paired_differences
 from hardkuma.evaluation.contenders import SPACY, find_contenders
@@ -23,8 +23,8 @@ from hardkuma.evaluation.ranking import Ranking
 from hardkuma.evaluation.results import MethodResult, load_result
 from hardkuma.evaluation.table import card_table, corpus_tables
 
+from ..apps.spacy_packages import install_pipeline
 from ..norms import with_unequal_norms
-from ..spacy_packages import install_pipeline
 from .conftest import join_words
 
 QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 9, "examples": 2}

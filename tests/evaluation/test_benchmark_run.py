@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hardkuma import HardKumaModel
-from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
-from hardkuma.commands.benchmark import main, named_models
+from hardkuma.cli.benchmark import main, named_models
 from hardkuma.common.files import write_atomically
 from hardkuma.evaluation import benchmark as module
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
 from hardkuma.evaluation.benchmark import Settings, run_benchmark
 from hardkuma.evaluation.measure import label_metrics, top_of_corpus
 from hardkuma.evaluation.results import load_result
@@ -89,7 +89,7 @@ def test_what_cannot_run_is_said(
     options = {"sample": 3, "output": tmp_path / "out", "encoder": encoder, **QUICK}
     done = run_benchmark(conll, ["gates", "position"], **options)
     assert done.notes == ["Left out: HardKuma gates (max) needs a HardKuma checkpoint (--model)."]
-    monkeypatch.setattr("hardkuma.attribution.registry.available", lambda name: False)
+    monkeypatch.setattr("hardkuma.evaluation.baselines.registry.available", lambda name: False)
     with pytest.raises(ImportError, match=r"pip install 'hardkuma\[keywords\]', or leave 'yake' out"):
         run_benchmark(conll, ["yake"], **options)
     with pytest.raises(ValueError, match="unknown method 'magic'"):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from transformers.utils import ModelOutput
 
-from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
-from hardkuma.attribution.toy import toy_transformer
 from hardkuma.evaluation import cost
 from hardkuma.evaluation import informativeness as module
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
+from hardkuma.evaluation.baselines.toy import toy_transformer
 from hardkuma.evaluation.cost import WORDS, Cost, cost_plot, cost_table, growth, measure_cost, sentence_of
 from hardkuma.evaluation.data import Corpus
 from hardkuma.evaluation.informativeness import correlate, correlation_plot, correlation_table, tagged_corpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hardkuma.attribution.toy import toy_encoder
+from hardkuma.evaluation.baselines.toy import toy_encoder
 from hardkuma.evaluation.metrics import METRICS, as_evaluate, find_metric
 
 EXAMPLES = {

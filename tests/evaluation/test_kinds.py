@@ -9,13 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import normalized_mutual_info_score
 
-from hardkuma.evaluation.kinds import (
-    Kinds,
-    draw_shares,
-    match_selectors,
-    normalised_mutual_information,
-    stability_of_kinds,
-)
+from hardkuma.evaluation.kinds import Kinds, draw_shares, match_selectors, normalised_mutual_information, stability_of_kinds
 
 
 def make_kinds(seed: int = 0, tags: bool = True) -> Kinds:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.attribution import METHODS, SentenceEncoder, WordScores
-from hardkuma.attribution.toy import toy_encoder, toy_transformer
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
+from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.geometry import alignment, uniformity
 from hardkuma.evaluation.stability import jaccard, selection_rate, stability

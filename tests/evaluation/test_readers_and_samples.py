@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.corpora import read_conll
+from hardkuma.data import read_conll
 from hardkuma.evaluation.data import find_corpora, labels_of, read_corpus, slug
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.gates_hardkuma import select_rate
+from hardkuma.kumaraswamy_hardkuma import select_rate
 from hardkuma.training.criterion import selection_quality
 from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.corpora import bundled_texts
+from hardkuma.data import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.surface_hardkuma import SURFACE_CLASSES, find_words, word_classes
 from hardkuma.training.calibration import calibrate_rate, mean_rate
 from hardkuma.training.form import Vocabulary, _words, train_by_form, word_opinions
 from hardkuma.training.recipe import Recipe
 from hardkuma.training.store import StateStore, build_store
+from hardkuma.words_hardkuma import SURFACE_CLASSES, find_words, word_classes
 
 ROWS = np.arange(64)  # enough where the rate of these very sentences is meant
 RECIPE = Recipe(entities_epochs=3)

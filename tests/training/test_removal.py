@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.corpora import bundled_texts
+from hardkuma.data import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.criterion import selection_quality
 from hardkuma.training.recipe import Recipe

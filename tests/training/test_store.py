@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.surface_hardkuma import continuing_spans, surface_batch, surface_ids
 from hardkuma.training import store as store_module
 from hardkuma.training.store import StateStore, build_store, encode_sentences, usable_rows, write_tokens
+from hardkuma.words_hardkuma import continuing_spans, surface_batch, surface_ids
 from tests.conftest import SENTENCES
 
 TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london")]]

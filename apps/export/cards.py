@@ -1,0 +1,205 @@
+"""Cards of exported models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from ...common.showcase import SHOWCASE
+from ...encoder_hardkuma import EMBEDDED_NAMES
+from ...modeling_hardkuma import HardKumaModel
+from .agreement import Agreement
+
+LICENSE = "apache-2.0"
+# Outputs of the ONNX files.
+OUTPUTS = {
+    "gate_probs": "(batch, length) probability that a token is selected; 0 on special tokens and padding",
+    "anchor_embedding": "(batch, dim) the sentence embedding",
+    "rationale_embedding": "(batch, dim) the sentence, seen through its selected tokens",
+}
+
+
+def base_model(model: HardKumaModel) -> str | None:
+    """Hub id of the encoder, where it has one."""
+    name = model.config.encoder_name_or_path
+    return EMBEDDED_NAMES[0] if name in EMBEDDED_NAMES else name
+
+
+def _metadata(model: HardKumaModel, **fields: Any) -> str:
+    tags = ["hardkuma", "rationale", "unsupervised", *fields.pop("tags", [])]
+    data = ModelCardData(license=LICENSE, base_model=base_model(model), tags=tags, ignore_metadata_errors=False, **fields)
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def agreement_table(columns: dict[str, Agreement]) -> str:
+    """Markdown, a column for each comparison."""
+    rows = {
+        "AUROC against the gates' decisions": "auroc",
+        "Pearson correlation of probabilities": "pearson",
+        "Spearman correlation of probabilities": "spearman",
+        "same decision": "decisions",
+        "tokens selected by this model": "selected",
+        "tokens selected by the gates": "selected_by_gates",
+    }
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for title, name in rows.items():
+        lines.append(f"| {title} | {' | '.join(f'{getattr(column, name):.3f}' for column in columns.values())} |")
+    return "\n".join(lines)
+
+
+def _depth(layers: int | None) -> str:
+    return f", its first {layers} layers," if layers else ""
+
+
+def _of_selector(name: str | None) -> str:
+    return f" (those of its selector `{name}`)" if name else ""
+
+
+def native_card(
+    model: HardKumaModel,
+    agreements: dict[str, Agreement],
+    source: str,
+    fitted: int,
+    held_out: int,
+    layers: int | None = None,
+    selector: str | None = None,
+) -> str:
+    """README.md of a native export: metadata, widget examples, how to use it, how far it agrees.
+
+    Args:
+        layers: how many of the encoder's layers there are, if not all.
+        selector: the name of the one that is imitated, where the model has several.
+    """
+    widget = [{"text": text, "example_title": f"Example {number}"} for number, text in enumerate(SHOWCASE, start=1)]
+    encoder = base_model(model)
+    head = _metadata(
+        model,
+        library_name="transformers",
+        pipeline_tag="token-classification",
+        widget=widget,
+        tags=["token-classification"],
+        **({"base_model_relation": "finetune"} if encoder else {}),
+    )
+    titles = {"gates": "the gates", "surface": "the gates with the surface view"}
+    surface = (
+        "\n\nThe surface view sees how a word is written (capitals, digits) in the original text. This model does not\n"
+        "have it: the second column says how far it is from what `hardkuma gates` and the token-gates pipeline show."
+        if "surface" in agreements
+        else ""
+    )
+    return f"""{head}
+# HardKuma gates as a stock token classifier
+
+Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)}
+with a linear head that imitates HardKuma gates{_of_selector(selector)}. It has a stock architecture and runs without custom
+code, in hosted widgets too. `ENTITY` marks the words that the gates would select; no label was ever seen.
+
+```python
+from transformers import pipeline
+
+# "max": a word counts as its most probable token
+find = pipeline("token-classification", model="PATH_OR_REPO", aggregation_strategy="max")
+find("Marie Curie moved to Paris in 1891.")
+```
+
+## How far it agrees with the gates
+
+The gates are a small network; this head is linear, fitted to their probabilities on {fitted:,} texts of {source}.
+Measured on {held_out:,} other texts of the same source, over {agreements["gates"].tokens:,} tokens; higher is better in the
+first four rows:
+
+{agreement_table({titles[name]: values for name, values in agreements.items()})}{surface}
+
+The decision (`ENTITY` against `O`) is calibrated so that this model selects as many tokens of the fitting text as the gates
+do. For the gates themselves, rates and thresholds at inference, and rationale embeddings, use the HardKuma checkpoint.
+
+## Limits
+
+The gates say which tokens a *sentence encoder* relies on. That often coincides with names, numbers and rare words, but it
+is not an entity recogniser. On text unlike the fitting text the agreement may be lower.
+"""
+
+
+# Part of the example where gates belong to words.
+_WORDS_OF_TOKENIZER = """\
+words = np.array([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(len(ids))])
+continues = np.zeros_like(ids)
+continues[:, 1:] = (words[:, 1:] == words[:, :-1]) & (words[:, 1:] >= 0)
+feed["continues"] = continues
+"""
+_ABOUT_WORDS = """
+`continues` is 1 where a token goes on with the word of the token before it: all tokens of a word share one gate. The
+example takes the tokenizer's words; those of `hardkuma gates` (U.S., O'Neil, 4,500) are
+`hardkuma.continues_batch(texts, offset_mapping)`."""
+
+
+def _axis_of(selectors: list[str]) -> str:
+    """The part of the example that takes the first of several selectors."""
+    return f"[:, 0]  # of {selectors[0]}" if len(selectors) > 1 else ""
+
+
+def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
+    """README.md of an ONNX export: files, inputs, outputs, what was measured."""
+    encoder, config = base_model(model), model.config
+    head = _metadata(
+        model,
+        library_name="onnx",
+        pipeline_tag="token-classification",
+        tags=["onnx"],
+        **({"base_model_relation": "quantized"} if encoder and "int8" in report else {}),
+    )
+    measured, quantised = [f"| `model.onnx` | fp32 | {report['fp32']['megabytes']:.1f} | 1.00 | | | |"], ""
+    if "int8" in report:
+        int8 = report["int8"]
+        measured.append(
+            f"| `model_int8.onnx` | int8 weights | {int8['megabytes']:.1f} | {int8['speed']:.2f} | "
+            f"{int8['pearson']:.4f} | {int8['decisions_changed']:.4f} | {int8['anchor_cosine']:.4f} |"
+        )
+        quantised = (
+            "\nSpeed, correlation of gate probabilities with fp32, share of tokens whose decision changes, and mean\n"
+            f"cosine of the anchor embedding to fp32's: {int8['texts']:,} texts of {source} ({int8['tokens']:,} tokens) "
+            f"with {int8['threads']} thread(s) of the machine that exported.\n"
+        )
+    selectors, words = report["selectors"], "continues" in report["inputs"]
+    outputs = "\n".join(f"- `{name}`: {OUTPUTS[name]}" for name in report["outputs"])
+    if len(selectors) > 1:
+        named = ", ".join(f"`{name}` ({number})" for number, name in enumerate(selectors))
+        outputs += f"\n\nAfter the batch, all but `anchor_embedding` have an axis of selectors: {named}."
+    elif config.num_selectors > 1:
+        outputs += f"\n\nGates and rationale are those of the selector `{selectors[0]}`."
+    table = "\n".join(measured)
+    return f"""{head}
+# HardKuma gates, ONNX
+
+Which words carry this sentence's meaning? {f"`{encoder}`" if encoder else "A sentence encoder"} with HardKuma gates, for
+onnxruntime: no torch, no custom code.
+
+```python
+import numpy as np
+import onnxruntime
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH_OR_REPO")
+session = onnxruntime.InferenceSession("PATH_OR_REPO/model.onnx")
+inputs = tokenizer(["Marie Curie moved to Paris in 1891."], padding=True, truncation=True, return_tensors="np")
+ids, mask = inputs["input_ids"].astype(np.int64), inputs["attention_mask"].astype(np.int64)
+feed = {{"input_ids": ids, "attention_mask": mask, "surface_ids": np.zeros_like(ids)}}
+{_WORDS_OF_TOKENIZER if words else ""}gate_probs = session.run(["gate_probs"], feed)[0]{_axis_of(selectors)}
+selected = gate_probs > {config.decision_threshold}
+```
+
+Inputs, int64, (batch, length), padded on the right: {", ".join(f"`{name}`" for name in report["inputs"])}.
+`surface_ids` are the classes of the words' written form (`hardkuma.surface_batch`). With zeros, as above, the gates do not
+see how words are written, and answer otherwise than `hardkuma gates` does.{_ABOUT_WORDS if words else ""} Outputs:
+
+{outputs}
+
+At most {model.max_length} tokens. The largest difference between `model.onnx` and
+the PyTorch model, over {report["fp32"]["batches"]} batches of different shape with padding, was
+{report["fp32"]["largest_difference"]:.1e}.
+
+| file | weights | MB | speed | Pearson | decisions changed | anchor cosine |
+|---|---|---|---|---|---|---|
+{table}
+{quantised}"""

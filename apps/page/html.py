@@ -1,0 +1,294 @@
+"""What the page shows, as HTML, and what it saves. Nothing is encoded here: scores are selected from at any rate."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ...common.rendering.html import (
+    carried_by,
+    hue_class,
+    legend,
+    page_foot,
+    page_head,
+    pair_legend,
+    render_record,
+    render_side,
+    render_verdict,
+    render_words,
+)
+from ...scoring_hardkuma import Record, ScoredText, join_records
+from ..search.index import Match
+from ..search.terms import Term
+from .limits import as_fraction
+from .scores import MethodScores
+
+# Links below this share of the similarity are not drawn: a line says that two words match.
+WEAKEST_LINK = 0.1
+# In a long text words below this are not shaded: nobody would see it, and the page stays light.
+FAINTEST = 0.05
+
+
+def show_problem(message: str) -> str:
+    """A message that stands where the result would.
+
+    >>> show_problem("a < b")
+    '<p class="hk-problem" role="alert">a &lt; b</p>'
+    """
+    return f'<p class="hk-problem" role="alert">{escape(message)}</p>'
+
+
+def show_record(scored: ScoredText, percent: float | None = None) -> tuple[str, str]:
+    """The shaded text and the table of numbers, at this share of words, or as the model itself decides.
+
+    >>> text, table = show_record(ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5), 50)
+    >>> "1 of 2 words: <bdi>Bob 0.90</bdi>" in text, "<td>0.900</td><td>selected</td>" in table
+    (True, True)
+    """
+    record = scored.select(rate=as_fraction(percent))
+    return render_record(record) + legend(), show_numbers(record)
+
+
+def show_numbers(record: Record) -> str:
+    """Every word with its probability in a table, for eyes that do not read shades.
+
+    >>> word = {"word": "Bob", "probability": 0.9, "selected": True}
+    >>> "<td><bdi>Bob</bdi></td><td>0.900</td><td>selected</td>" in show_numbers({"words": [word]})
+    True
+    """
+    rows = "".join(
+        f"<tr><td><bdi>{escape(word['word'])}</bdi></td><td>{word['probability']:.3f}</td>"
+        f"<td>{'selected' if word['selected'] else ''}</td></tr>"
+        for word in record["words"]
+    )
+    head = '<thead><tr><th scope="col">word</th><th scope="col">probability</th><th scope="col"></th></tr></thead>'
+    table = f'<table class="hk-table">{head}<tbody>{rows}</tbody></table>'
+    return f'<div class="hk-scroll" tabindex="0" role="region" aria-label="probabilities">{table}</div>'
+
+
+def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> Record:
+    """One record of several selectors: the "probability" of a word is the largest, and its "hue" says whose it is.
+
+    Of spans that overlap the more probable one stays. There is a "reason" only where none of them selects a word.
+
+    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
+    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
+    >>> [(span["text"], span["hue"]) for span in merge_selectors(scored)["spans"]]
+    [('Bob', 0), ('ran', 1)]
+    """
+    records = [item.select(rate=as_fraction(percent)) for item in scored.values()]
+    proposed = [
+        span | {"hue": hue, "note": f"{name} {span['probability']:.2f}"}
+        for hue, (name, record) in enumerate(zip(scored, records, strict=True))
+        for span in record["spans"]
+    ]
+    starts = [word["start"] for word in records[0]["words"]]
+    spans: list[dict[str, Any]] = []
+    taken: set[int] = set()  # numbers of the words in these spans
+    for span in sorted(proposed, key=lambda span: -span["probability"]):
+        inside = range(bisect_left(starts, span["start"]), bisect_left(starts, span["end"]))
+        if taken.isdisjoint(inside):
+            spans.append(span)
+            taken.update(inside)
+    words = []
+    for number, versions in enumerate(zip(*(record["words"] for record in records), strict=True)):
+        hue = max(range(len(versions)), key=lambda i: versions[i]["probability"])
+        note = ", ".join(f"{name} {word['probability']:.2f}" for name, word in zip(scored, versions, strict=True))
+        words.append(versions[hue] | {"hue": hue, "note": note, "selected": number in taken})
+    shown = join_records(dict(zip(scored, records, strict=True)))
+    return {**shown, "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
+
+
+def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> tuple[str, str]:
+    """The text with every word in the hue of the selector that gives it most, and the table of numbers.
+
+    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
+    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
+    >>> 'title="a 0.90, b 0.20">Bob</mark>' in show_selectors(scored)[0]
+    True
+    """
+    record = merge_selectors(scored, percent)
+    return render_record(record) + selectors_legend(scored), show_numbers(record)
+
+
+def selectors_legend(names: Iterable[str]) -> str:
+    """What hue, shade and outline mean where every selector has a hue of its own.
+
+    >>> selectors_legend(["a", "b"]).startswith('<p class="hk-legend"><span><span class="hk-span hk-hue0"')
+    True
+    """
+    items = (shade_example(name, hue) for hue, name in enumerate(names))
+    return f'<p class="hk-legend"><span>{" ".join(items)}</span></p>{legend()}'
+
+
+def shade_example(name: str, hue: int) -> str:
+    """The name of a selector in its hue, for a legend.
+
+    >>> shade_example("names", 1)
+    '<span class="hk-span hk-hue1" style="--share:90%">names</span>'
+    """
+    return f'<span class="hk-span {hue_class(hue)}" style="--share:90%">{escape(name)}</span>'
+
+
+def show_pair(pair: Record) -> str:
+    """Two texts with what links them, and the numbers of the words that the page joins by lines.
+
+    >>> def side(text):
+    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True, "probability": 0.5, "selected": False}
+    ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
+    >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
+    >>> checks = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
+    >>> links = [{"a": 0, "b": 0, "strength": 0.25}, {"a": 0, "b": 0, "strength": 0.01}]
+    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": links}
+    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": checks}
+    >>> 'data-links="[[0, 0, 0.5]]"' in show_pair(pair)
+    True
+    """
+    shares = [[link["a"], link["b"], round(link["strength"] / pair["similarity"], 3)] for link in pair["links"]]
+    drawn = [link for link in shares if link[2] >= WEAKEST_LINK] if pair["explained"] else []
+    texts = "".join(render_side(pair, name) for name in "ab")
+    captions = " ".join(
+        f'<p class="hk-caption">{title} text {carried_by(pair[name])}.</p>'
+        for title, name in (("First", "a"), ("Second", "b"))
+    )
+    if drawn:
+        captions += '<p class="hk-caption">A line joins two words that match each other, as thick as that is strong.</p>'
+    return (
+        f'{render_verdict(pair)}<div class="linked hk-record" data-links="{escape(json.dumps(drawn))}">{texts}</div>'
+        f"{pair_legend() + captions if pair['explained'] else ''}"
+    )
+
+
+def show_comparison(results: Sequence[MethodScores], percent: float | None = None) -> str:
+    """Methods side by side, the gates first, each with as many words marked as the gates select.
+
+    >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5)
+    >>> gates = MethodScores("Gates", 1, 0.03, scored, [0.1, 0.9])
+    >>> html = show_comparison([gates, MethodScores("Norm", 2, 0.01, scored, [3, 5])], 50)
+    >>> html.count("<h3>"), "0.01 s, 2 passes of the encoder; 1 of 1 words in common with the gates" in html
+    (2, True)
+    """
+    sections = []
+    selected_by_gates: set[int] = set()
+    for number, result in enumerate(results):
+        if number == 0:
+            record = result.scored.select(rate=as_fraction(percent))
+        elif selected_by_gates:
+            record = result.scored.select(rate=len(selected_by_gates) / len(result.raw))
+        else:
+            record = result.scored.select(threshold=1.0)  # none, as the gates
+        selected = {i for i, word in enumerate(record["words"]) if word["selected"]}
+        caption = f"{result.seconds:.2f} s, {result.passes} pass{'' if result.passes == 1 else 'es'} of the encoder"
+        if number == 0:
+            selected_by_gates = selected
+        else:
+            caption += f"; {len(selected & selected_by_gates)} of {len(selected)} words in common with the gates"
+        if result.missing:
+            caption += f"; {result.missing} words are beyond the encoder's length and have no score"
+        words = [word | {"note": f"score {raw:.3g}"} for word, raw in zip(record["words"], result.raw, strict=True)]
+        text = render_words(record["text"], words, record["spans"])
+        sections.append(
+            f'<section class="hk-record"><h3>{escape(result.title)}</h3>{text}'
+            f'<p class="hk-caption">{escape(caption)}</p></section>'
+        )
+    meaning = "rank of a word, in the gates' own shades: last"
+    return f'<div class="hk-grid">{"".join(sections)}</div>{legend(meaning, "first", "as many as the gates select")}'
+
+
+def show_matches(number: int, matches: Sequence[Match]) -> str:
+    """The passages nearest to a question, each with the words that carry the match.
+
+    Args:
+        number: of all passages.
+        matches: with their pairs.
+
+    >>> from hardkuma.apps.search import Passage
+    >>> words = [{"word": "Rain", "start": 0, "end": 4, "fall": 0.3, "carries": True}]
+    >>> said = {"similarity": 0.5, "chance": 0.2, "explained": True, "reason": None, "notes": []}
+    >>> match = Match(Passage("Rain fell.", "", 7), 0.5, said | {"b": {"text": "Rain fell.", "words": words}})
+    >>> html = show_matches(9, [match])
+    >>> "line 7" in html, ">Rain</mark></span> fell." in html
+    (True, True)
+    """
+    near: list[str] = []
+    far: list[str] = []
+    chance = 0.0
+    for match in matches:
+        if (pair := match.pair) is None:
+            raise ValueError("show_matches needs matches whose words were asked for.")
+        chance = pair["chance"]
+        related = pair["similarity"] > chance
+        reason = f'<p class="hk-caption">{escape(pair["reason"])}.</p>' if related and not pair["explained"] else ""
+        (near if related else far).append(
+            f'<li class="hk-record"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
+            f"<div>{render_side(pair, 'b')}{reason}</div></li>"
+        )
+    html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
+    if near:
+        html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p>'
+        html += f'<ol class="matches">{"".join(near)}</ol>{pair_legend()}'
+    if far:
+        html += f'<p class="hk-caption">No closer than unrelated texts may be ({chance:.2f}):</p>'
+        html += f'<ol class="matches far">{"".join(far)}</ol>'
+    return html
+
+
+def show_document(scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, Term]], percent: float | None = None) -> str:
+    """A long text as a heat map, with its best terms at the side.
+
+    Args:
+        scored: by the names of the selectors that are shown; of several each has its hue.
+        terms: each with the name of the selector that found it.
+        percent: the share of words to select; None for the model's own decision.
+
+    >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
+    >>> html = show_document({"a": scored}, [("a", Term("Bob", 3, 2, 0.9, "Hi Bob"))])
+    >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
+    (1, True)
+    """
+    hues = {name: hue for hue, name in enumerate(scored)} if len(scored) > 1 else {}
+    record = merge_selectors(scored, percent) if hues else next(iter(scored.values())).select(rate=as_fraction(percent))
+    words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
+    listed = "".join(
+        f'<li><button type="button" data-term="{escape(term.text)}" title="{escape(" ".join(term.example.split()))}">'
+        f"{_swatch(hues.get(name))}{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
+        for name, term in terms
+    )
+    selected = sum(word["selected"] for word in words)
+    count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
+    listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
+    return (
+        f'<p class="hk-verdict">{count}</p>{selectors_legend(scored) if hues else legend()}<div class="document">'
+        f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'
+        f"{render_words(record['text'], words, record['spans'])}</div>"
+        f'<aside class="terms"><h3>Terms</h3>{listed}</aside></div>'
+    )
+
+
+def _swatch(hue: int | None) -> str:
+    """A dot in the hue of a selector; nothing where there is one selector alone."""
+    return "" if hue is None else f'<i class="swatch {hue_class(hue)}"></i>'
+
+
+def as_file(scored: Mapping[str, ScoredText], percent: float | None, kind: str) -> dict[str, str]:
+    """What a download button saves, "json" or "html": name, type and content of the file.
+
+    Args:
+        scored: by the names of the selectors that are shown. Of several the JSON is that of `hardkuma gates --selector
+            all`, and the HTML has a hue for each, as on the page.
+
+    >>> as_file({"a": ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5)}, 50, "json")["name"]
+    'gates.json'
+    """
+    records = {name: item.select(rate=as_fraction(percent)) for name, item in scored.items()}
+    several = len(records) > 1
+    if kind == "json":
+        record = join_records(records) if several else next(iter(records.values()))
+        content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        return {"name": "gates.json", "type": "application/json", "content": content}
+    record = merge_selectors(scored, percent) if several else next(iter(records.values()))
+    content = page_head("HardKuma gates", selectors_legend(scored) if several else None) + render_record(record)
+    return {"name": "gates.html", "type": "text/html", "content": content + page_foot()}

@@ -1,0 +1,560 @@
+"""Which words carry the similarity of two texts? The gates propose, removing words verifies; or the answer is that none do.
+
+One pass over both texts gives, for every word, how far the cosine of the pooled states falls without it, and its gate. The
+best words by both are proposed. The first of them are verified by encoding the texts again, without that word alone, and
+without all proposed words but that one. The mean of the two falls shares the credit of words that stand for each other:
+
+    fall of word i = ((c(all) - c(without i)) + (c(without the proposed but i) - c(without the proposed))) / 2
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..kumaraswamy_hardkuma import count_at_rate
+from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
+from ..words_hardkuma import Span, WordIndex, is_function_word
+
+# Sentences of our own about things that have nothing to do with each other, short and long, as people write them.
+UNRELATED = (
+    "The ferry to the island was cancelled because of fog.",
+    "Add two eggs and stir until the dough is smooth.",
+    "Interest rates rose again in the third quarter.",
+    "My sister plays the violin in a small orchestra.",
+    "The patient should not take this medicine with alcohol.",
+    "A goalkeeper saved two penalties in the last minutes.",
+    "They found a Roman coin under the kitchen floor.",
+    "Restart the server after you have changed the password.",
+    "Whales can hold their breath for more than an hour.",
+    "The court dismissed the appeal without a hearing.",
+    "He painted the old bicycle green and sold it.",
+    "Volcanic ash covered the villages in the valley.",
+    "Please bring your own cup to the meeting.",
+    "The novel tells of three brothers who inherit a farm.",
+    "Electric buses will replace diesel ones by next spring.",
+    "A child is feeding ducks at the pond.",
+    "The senator refused to answer questions about the budget.",
+    "Light from that galaxy left before the sun was born.",
+    "I lost my suitcase at the airport and nobody helped.",
+    "Bees visit apple trees earlier when winters are mild.",
+    "The theatre closes for repairs until September.",
+    "She teaches mathematics to adults in the evening.",
+    "Heavy rain damaged the railway bridge near the border.",
+    "Our team shipped the update two days late.",
+)
+# Of the spread of their cosines, above their mean.
+CHANCE_SPREADS = 3.0
+
+
+class AnchorModel(GateModel, Protocol):
+    """A model that gives the encoder's own embeddings beside gates; a `HardKumaModel` does."""
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any: ...
+
+    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Any]:
+        """{"embedding": (batch, dim)}."""
+        ...
+
+
+@torch.inference_mode()
+def embed_texts(
+    model: AnchorModel,
+    texts: Sequence[str],
+    embedding: str = "anchor",
+    *,
+    rate: float | None = None,
+    selector: str | None = None,
+    batch_size: int = 32,
+) -> Tensor:
+    """Embeddings (texts, dim), on the CPU, as `sentence_features` gives them; texts of like length run together.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> embed_texts(model, ["Marie Curie moved to Paris.", "It rains."], "rationale", rate=0.5).shape
+    torch.Size([2, 384])
+    """
+    readable = [encodable(text) for text in texts]
+    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
+    order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
+    vectors: dict[int, Tensor] = {}
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        batch = model.tokenizer.pad({"input_ids": [encoded[i] or [0] for i in rows]}, return_tensors="pt").to(model.device)
+        mask = batch["attention_mask"] * torch.tensor([[bool(encoded[i])] for i in rows], device=model.device)
+        found = model.sentence_features(batch["input_ids"], mask, embedding=embedding, rate=rate, selector=selector)
+        vectors.update(zip(rows, found["embedding"].float().cpu(), strict=True))
+    return torch.stack([vectors[i] for i in range(len(texts))])
+
+
+def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
+    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
+    torch.Size([2, 384])
+    """
+    return torch.nn.functional.normalize(embed_texts(model, texts, batch_size=batch_size), dim=-1)
+
+
+def chance_similarity(model: AnchorModel, texts: Sequence[str] = UNRELATED) -> float:
+    """The cosine that two texts reach although they have nothing in common: mean + 3 standard deviations over all pairs.
+
+    Encoders differ much in this: for some every two texts are at .1, for others at .7.
+
+    Args:
+        model: in eval mode, with its tokenizer.
+        texts: at least three, unrelated to each other and of the kind to be compared. By default sentences of our own.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> 0.1 < chance_similarity(model) < 0.4
+    True
+    """
+    if len(texts) < 3:
+        raise ValueError(f"chance is estimated from pairs of at least three texts, got {len(texts)}.")
+    vectors = embed_anchors(model, texts)
+    cosines = (vectors @ vectors.T)[*torch.triu_indices(len(texts), len(texts), offset=1)]
+    return float(cosines.mean() + CHANCE_SPREADS * cosines.std())
+
+
+RANDOM_DRAWS = 3
+# Words of each side whose fall is measured by removal, and where more are proposed, which is in long texts: the others have
+# that of the pooled states.
+VERIFIED, VERIFIED_OF_MANY = 6, 3
+# A word carries the similarity if its fall is at least this part of what it would be if all words carried the same.
+LEAST_SHARE = 0.5
+# No link is weaker than this part of the similarity.
+LEAST_LINK = 0.05
+# How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B
+# dev and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words.
+GATE_WEIGHT = 0.5
+NEGATIONS = frozenset(
+    ["not", "no", "never", "nobody", "none", "nothing", "nowhere", "neither", "nor", "cannot", "without", "hardly"]
+)
+# Texts above this are taken for the same, or nearly, whatever the order of their words and whether one of them is negated.
+SAME_SIMILARITY = 0.7
+
+
+def explain_pair(
+    model: AnchorModel,
+    a: str,
+    b: str,
+    *,
+    rate: float = 0.2,
+    links: int = 10,
+    seed: int = 0,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+    chance: float | None = None,
+) -> dict[str, Any]:
+    """The words on each side that carry the similarity of two texts, or why none is said to; of plain JSON values.
+
+    The similarity is the cosine of the encoder's own embeddings, which is what sentence-transformers gives. The number of
+    encodings does not grow with the texts: at most 43 beside the gates' pass over both (as long as `VERIFIED` and
+    `RANDOM_DRAWS` are 6 and 3).
+
+    Args:
+        model: a HardKumaModel in eval mode, with its tokenizer.
+        rate: the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry the
+            similarity. Words of grammar do not, unless there are no others.
+        links: how many pairs of words to report at most.
+        seed: for the random words of the faithfulness check.
+        batch_size, use_surface, selector: as in `score_texts`.
+        chance: no word is said to carry a similarity up to this one; by default what the encoder gives to unrelated
+            sentences (`chance_similarity`, once for each model).
+
+    Returns:
+        similarity: the cosine of the two texts.
+        chance: the similarity that unrelated texts may have.
+        explained: whether words are said to carry the similarity, and the check agrees.
+        reason: where not, why.
+        notes: sentences about what the encoder hardly sees in this pair: another order of words, an English negation.
+        a, b: records as of `ScoredText.select(rate)` (with the gates' decision as "selected"), whose words also have
+            - fall: how far the cosine falls without the word, shared among words that stand for each other (see above);
+              positive if the word makes the texts similar.
+            - verified: whether that was measured by removing the word; if not, it is estimated from the pooled states.
+            - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each
+              would have if all words carried the same.
+            and the side also "truncated": whether the encoder, which takes so many tokens and no more, has not seen the
+            end. Words there are listed, with a fall of 0.
+        links: {"a", "b", "strength"} with the numbers of two verified words, strongest first: how much further the cosine
+            falls without the one while the other is there. None weaker than a twentieth of the similarity.
+        faithfulness: what removing all these words does, from one side at a time, compared with the other side as it is
+            (without the same words on both sides identical texts would stay identical); mean of both.
+            - similarity_without: the cosine by what was removed: the "carrying" words, as many with the "lowest" fall, as
+              many "random" ones (mean of 3 draws), and the words that the "gates" select (which may be more). None where
+              no word carries.
+            - similarity_of_carrying: of these words alone; None where a side has none.
+            - faithful: whether the cosine is lower without the carrying words than without the lowest and random ones;
+              None where no word carries, or where there are no others to compare with.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> pair = explain_pair(model, "A cat sleeps on the mat.", "My cat is called Tom.")
+    >>> [word["word"] for word in pair["a"]["words"] if word["carries"]], pair["faithfulness"]["faithful"]
+    (['cat'], True)
+    >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
+    False
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
+    return explain_pairs(model, [(a, b)], rate=rate, links=links, seed=seed, chance=chance, **options)[0]
+
+
+@torch.inference_mode()
+def explain_pairs(
+    model: AnchorModel,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    rate: float = 0.2,
+    links: int = 10,
+    seed: int = 0,
+    batch_size: int = 32,
+    use_surface: bool = True,
+    selector: str | None = None,
+    chance: float | None = None,
+) -> list[dict[str, Any]]:
+    """What `explain_pair` says of each pair. A text that several pairs need, such as the question of a search, is encoded
+    once, and all that is encoded shares batches.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> answers = explain_pairs(model, [("my cat", other) for other in ("A cat sleeps.", "Interest rates rose.")])
+    >>> [answer["explained"] for answer in answers]
+    [True, False]
+    """
+    for pair in pairs:
+        for name, text in zip("ab", pair, strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
+    if rate is None:
+        raise ValueError("rate must be a fraction in (0, 1], got None.")
+    check_selection(rate, None)
+    if isinstance(links, bool) or not isinstance(links, int) or links < 0:
+        raise ValueError(f"links must be a whole number >= 0, got {links!r}.")
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
+    scored = dict(zip(texts, score_texts(model, texts, **options), strict=True))
+    read = dict(zip(texts, _read(model, [scored[text] for text in texts], batch_size), strict=True))
+    if chance is None:
+        chance = _chance_of(model)
+    explanations = [
+        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance)) for pair in pairs
+    ]
+    removed = _embed_lists(model, [explanation.removals() for explanation in explanations], batch_size)
+    for explanation, vectors in zip(explanations, removed, strict=True):
+        explanation.verify(vectors)
+    checked = _embed_lists(model, [explanation.checks(seed) for explanation in explanations], batch_size)
+    return [explanation.answer(links, vectors) for explanation, vectors in zip(explanations, checked, strict=True)]
+
+
+def keep_words(text: str, words: Iterable[Span]) -> str:
+    """These words of the text alone, a space between them.
+
+    >>> keep_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
+    'Curie Paris'
+    """
+    return " ".join(text[start:end] for start, end in words)
+
+
+def remove_words(text: str, words: Iterable[Span]) -> str:
+    """The text without these words (sorted), and without a second space where one was. Nothing else is lost.
+
+    >>> remove_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
+    'Marie moved (to ).'
+    """
+    kept, position = "", 0
+    for start, end in [*words, (len(text), len(text))]:
+        piece = text[position:start]
+        doubled = position > 0 and piece[:1].isspace() and (not kept or kept[-1].isspace())
+        kept, position = kept + (piece[1:] if doubled else piece), end
+    return kept
+
+
+class _SeenText:
+    """One text of the pair, as far as the encoder sees it."""
+
+    def __init__(self, model: AnchorModel, text: str, words: Sequence[Span]):
+        readable = encodable(text)
+        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
+        whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
+        self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
+        self.text = text
+        if self.truncated:
+            self.text = text[: max(end for _, end in encoded["offset_mapping"])]
+        self.words = [span for span in words if span[1] <= len(self.text)]
+        self.input_ids: list[int] = encoded["input_ids"]
+        self.offsets: list[Span] = [tuple(span) for span in encoded["offset_mapping"]]
+
+    def without(self, chosen: Iterable[int]) -> str:
+        return remove_words(self.text, [self.words[i] for i in sorted(chosen)])
+
+    def only(self, chosen: Iterable[int]) -> str:
+        return keep_words(self.text, [self.words[i] for i in sorted(chosen)])
+
+    def word(self, number: int) -> str:
+        return self.text[slice(*self.words[number])]
+
+    def members(self) -> Tensor:
+        """(words, tokens): 1 where a token touches a word."""
+        index = WordIndex([self.words], [len(self.text)])
+        starts, ends = torch.tensor([self.offsets]).unbind(-1)
+        first, count = index.touched(torch.tensor([0]), starts, ends)
+        numbers = torch.arange(len(self.words))[:, None]
+        return ((numbers >= first) & (numbers < first + count)).float()
+
+
+def _chance_of(model: AnchorModel) -> float:
+    """`chance_similarity`, computed once for a model as long as nobody trains it or loads other weights into it."""
+    key = model.config.encoder_fingerprint
+    if key is None:
+        return chance_similarity(model)
+    if key not in _CHANCES:
+        _CHANCES[key] = chance_similarity(model)
+    return _CHANCES[key]
+
+
+_CHANCES: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class _ReadText:
+    """What one pass over a text gives."""
+
+    seen: _SeenText
+    anchor: Tensor  # (dim,), of length 1
+    states: Tensor  # (tokens, hidden)
+
+    @property
+    def pooled(self) -> Tensor:
+        """The mean of the states."""
+        return self.states.mean(0) if len(self.states) else self.states.new_zeros(self.states.shape[-1])
+
+
+@dataclass
+class _Side:
+    """One text of the pair: what is known of its words, and which of them are chosen."""
+
+    seen: _SeenText
+    falls: list[float]  # estimated in one pass; then measured, for the verified ones
+    proposed: list[int]  # best first
+    selected: list[int]  # by the gates
+    verified: list[int]
+    carrying: list[int]
+
+    def named(self) -> list[str]:
+        """The words, as they are compared: in lower case."""
+        return [self.seen.word(i).replace("’", "'").lower() for i in range(len(self.falls))]
+
+
+class _Explanation:
+    """The way from two texts, read once, to the words that carry their similarity. What must be encoded on the way is named
+    by `removals` and `checks`, and its unit vectors are handed to `verify` and `answer`."""
+
+    def __init__(self, scored: Sequence[ScoredText], read: Sequence[_ReadText], rate: float, chance: float):
+        self.scored, self.rate, self.chance = scored, rate, chance
+        self.whole = torch.stack([text.anchor for text in read])
+        self.similarity = float(self.whole[0] @ self.whole[1])
+        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], strict=True)]
+        for side in self.sides:
+            if self.similarity > self.chance:
+                side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
+            else:
+                side.carrying = []
+        self._removed: list[Sequence[Iterable[int]]] = []
+        self._negated: list[list[int]] = [[], []]
+
+    def removals(self) -> list[str]:
+        """Both texts without each of the best proposals, without all proposals but that, and without all."""
+        texts: list[str] = []
+        for side in self.sides if self.similarity > self.chance else []:
+            texts += [side.seen.without([i]) for i in side.verified]
+            texts += [side.seen.without(set(side.proposed) - {i}) for i in side.verified]
+            texts.append(side.seen.without(side.proposed))
+        return texts
+
+    def verify(self, vectors: Tensor) -> None:
+        """Measure the falls of the best proposals, and choose those that carry."""
+        if self.similarity <= self.chance:
+            return
+        of_sides = vectors.split([2 * len(side.verified) + 1 for side in self.sides])
+        for side, other, rows in zip(self.sides, self.whole.flip(0), of_sides, strict=True):
+            cosines = (rows @ other).tolist()
+            number, count = len(side.verified), len(side.carrying)
+            for i, alone, last in zip(side.verified, cosines[:number], cosines[number:-1], strict=True):
+                side.falls[i] = ((self.similarity - alone) + (last - cosines[-1])) / 2
+            measured = sorted(side.verified, key=lambda i: -side.falls[i])
+            ranked = [*measured, *side.proposed[number:]]
+            side.carrying = [i for i in ranked[:count] if side.falls[i] > self._least(side)]
+        self._single = [rows[: len(side.verified)] for side, rows in zip(self.sides, of_sides, strict=True)]
+
+    def _least(self, side: _Side) -> float:
+        return LEAST_SHARE * self.similarity / max(len(side.falls), 1)
+
+    def checks(self, seed: int) -> list[str]:
+        """The carrying words alone, both texts without them and without others, and a negated text without its negation."""
+        texts: list[str] = []
+        if any(side.carrying for side in self.sides):
+            lowest = [
+                set(sorted(range(len(side.falls)), key=side.falls.__getitem__)[: len(side.carrying)]) for side in self.sides
+            ]
+            generator = random.Random(seed)
+            draws = [
+                [generator.sample(range(len(side.falls)), len(side.carrying)) for side in self.sides]
+                for _ in range(RANDOM_DRAWS)
+            ]
+            carrying = [set(side.carrying) for side in self.sides]
+            self._removed = [carrying, lowest, [side.selected for side in self.sides], *draws]
+            texts += [side.seen.only(side.carrying) for side in self.sides]
+            for removed in self._removed:
+                texts += [side.seen.without(chosen) for side, chosen in zip(self.sides, removed, strict=True)]
+        negated = [_negations(side.named()) for side in self.sides]
+        if bool(negated[0]) != bool(negated[1]) and self.similarity > max(SAME_SIMILARITY, self.chance):
+            self._negated = negated
+            texts += [side.seen.without(rows) for side, rows in zip(self.sides, negated, strict=True) if rows]
+        return texts
+
+    def answer(self, links: int, vectors: Tensor) -> dict[str, Any]:
+        """The result, with the vectors of `checks`."""
+        negation = vectors[-1] if any(self._negated) else None
+        faithfulness = self._faithfulness(vectors if negation is None else vectors[:-1])
+        reason = self._reason(faithfulness["faithful"])
+        result: dict[str, Any] = {"similarity": self.similarity, "chance": self.chance}
+        result |= {"explained": reason is None, "reason": reason, "notes": self._notes(negation)}
+        for name, item, side in zip("ab", self.scored, self.sides, strict=True):
+            record = {**item.select(rate=self.rate), "truncated": side.seen.truncated}
+            for i, word in enumerate(record["words"]):
+                fall = side.falls[i] if i < len(side.falls) else 0.0
+                word |= {"fall": fall, "verified": i in side.verified, "carries": i in side.carrying}
+            result[name] = record
+        return {**result, "links": self._links(links), "faithfulness": faithfulness}
+
+    def _links(self, number: int) -> list[dict[str, Any]]:
+        """The fall without word i, minus the same fall where word j is missing already."""
+        if not all(side.carrying for side in self.sides):
+            return []
+        first, second = self._single
+        strength = self.similarity - (first @ self.whole[1])[:, None] - (second @ self.whole[0])[None] + first @ second.T
+        numbers = [(i, j) for i in self.sides[0].verified for j in self.sides[1].verified]
+        ranked = sorted(zip(strength.flatten().tolist(), numbers, strict=True), reverse=True)
+        # A word that carries nothing by itself matches nothing either.
+        able = [{i for i in side.verified if side.falls[i] > self._least(side)} for side in self.sides]
+        least = LEAST_LINK * self.similarity
+        strong = [(value, i, j) for value, (i, j) in ranked if value > least and i in able[0] and j in able[1]]
+        return [{"a": i, "b": j, "strength": value} for value, i, j in strong[:number]]
+
+    def _faithfulness(self, vectors: Tensor) -> dict[str, Any]:
+        """The check by removal of all carrying words, which may fail."""
+        if not self._removed:
+            return {"similarity_without": None, "similarity_of_carrying": None, "faithful": None}
+        carrying, lowest = self._removed[:2]
+        pairs = vectors.unflatten(0, (-1, 2))
+        of_carrying = float(pairs[0, 0] @ pairs[0, 1])
+        # What is left of a against the whole of b, and the other way round: (removals, 2).
+        left = (pairs[1:] * self.whole.flip(0)).sum(-1)
+        without, of_lowest, of_gates, *of_random = left.mean(-1).tolist()
+        similarity = {
+            "carrying": without,
+            "lowest": of_lowest,
+            "random": sum(of_random) / len(of_random),
+            "gates": of_gates,
+        }
+        return {
+            "similarity_without": similarity,
+            "similarity_of_carrying": of_carrying if all(carrying) else None,
+            "faithful": without < min(similarity["lowest"], similarity["random"]) if carrying != lowest else None,
+        }
+
+    def _reason(self, faithful: bool | None) -> str | None:
+        """Why the similarity is not explained; None where it is."""
+        if not all(side.seen.words for side in self.sides):
+            return "a text has no word"
+        if self.similarity <= self.chance:
+            return f"the similarity is {self.similarity:.2f}, and unrelated texts may have up to {self.chance:.2f}"
+        if not any(side.carrying for side in self.sides):
+            return "no word carries more of the similarity than others do: it is spread over the texts"
+        return "other words lower the similarity as much as these" if faithful is False else None
+
+    def _notes(self, negation: Tensor | None) -> list[str]:
+        """What the encoder does not see in this pair, by measurement."""
+        if self.similarity <= max(SAME_SIMILARITY, self.chance):
+            return []
+        words = [side.named() for side in self.sides]
+        notes = []
+        if words[0] != words[1] and Counter(words[0]) == Counter(words[1]):
+            notes.append(
+                f"the texts have the same words in another order; a similarity of {self.similarity:.2f} says that the "
+                "encoder hardly sees it"
+            )
+        if negation is not None:
+            number = int(bool(self._negated[1]))
+            names = ", ".join(words[number][i] for i in self._negated[number])
+            without = float(negation @ self.whole[1 - number])
+            notes.append(
+                f"one text alone is negated ({names}); a similarity of {self.similarity:.2f}, and {without:.2f} without "
+                "that, says that the encoder hardly sees it"
+            )
+        return notes
+
+
+def _propose(item: ScoredText, text: _ReadText, other: _ReadText, rate: float) -> _Side:
+    """The words of one text that may carry its similarity to the other, by the pooled states and the gates."""
+    side = text.seen
+    falls = _pooled_falls(text.states, side.members(), other.pooled) if side.words else []
+    count = count_at_rate(len(side.words), rate) if side.words else 0
+    gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
+    ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
+    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))] or list(range(len(falls)))
+    proposed = sorted(content, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
+    selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]
+    return _Side(side, falls, proposed, selected, [], proposed[:count])
+
+
+def _negations(words: Sequence[str]) -> list[int]:
+    return [i for i, word in enumerate(words) if word in NEGATIONS or word.endswith("n't")]
+
+
+def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size: int) -> list[Tensor]:
+    """Unit vectors of the texts of each list; a text that stands in several is encoded once."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in lists for text in texts))}
+    vectors = embed_anchors(model, list(rows), batch_size) if rows else torch.empty(0, 0)
+    return [vectors[[rows[text] for text in texts]] for texts in lists]
+
+
+def _read(model: AnchorModel, scored: Sequence[ScoredText], batch_size: int) -> list[_ReadText]:
+    """One pass over the texts, as far as the encoder sees them."""
+    texts = [_SeenText(model, item.text, item.words) for item in scored]
+    read: list[_ReadText] = []
+    for first in range(0, len(texts), batch_size):
+        part = texts[first : first + batch_size]
+        batch = model.tokenizer.pad({"input_ids": [text.input_ids or [0] for text in part]}, return_tensors="pt")
+        mask = batch["attention_mask"] * torch.tensor([[bool(text.input_ids)] for text in part])
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": mask}
+        out = model(
+            **{name: value.to(model.device) for name, value in inputs.items()}, return_embeddings=False, return_dict=True
+        )
+        anchors = torch.nn.functional.normalize(out.anchor_embedding.float().cpu(), dim=-1)
+        states = out.last_hidden_state.float().cpu()
+        rows = zip(part, anchors, states, mask.bool(), strict=True)
+        read += [_ReadText(text, anchor, row[seen]) for text, anchor, row, seen in rows]
+    return read
+
+
+def _pooled_falls(states: Tensor, members: Tensor, other: Tensor) -> list[float]:
+    """How far the cosine of mean states falls without each word's, in one pass: (tokens, dim), (words, tokens), (dim,)."""
+    left = (states.sum(0) - members @ states) / (len(states) - members.sum(-1, keepdim=True)).clamp_min(1)
+    whole = torch.cosine_similarity(states.mean(0), other, dim=-1)
+    return (whole - torch.cosine_similarity(left, other[None], dim=-1)).tolist()
+
+
+def _standardised(values: Tensor) -> Tensor:
+    spread = values.std(correction=0) if len(values) else 1.0
+    return (values - values.mean()) / (spread + 1e-6) if len(values) else values

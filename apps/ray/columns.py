@@ -1,0 +1,124 @@
+"""From a table with a column of texts to the same table with their gates: what every worker of a cluster does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...common.arrow import arrow_record, record_fields
+from ...common.packages import require
+from ...configuration_hardkuma import check_choice
+from ...modeling_hardkuma import HardKumaModel
+from ...scoring_hardkuma import ALL, check_selection, encodable, gate_records
+from ..pairs import embed_texts
+
+if TYPE_CHECKING:
+    import pyarrow
+
+KINDS = ("gates", "terms", "anchor", "rationale")
+NO_TEXT = "the row has no text"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is added to a table, and how words are selected.
+
+    Attributes:
+        column: the texts; a row without one gets empty gates and the reason, and no embedding.
+        kinds: "gates" are the fields of a record (words, spans, rate, windows, reason), "terms" the texts of its spans;
+            "anchor" and "rationale" are embeddings, of what of a text fits into the encoder.
+        selector, rate, threshold: as of `gate_records`.
+        batch_size: texts that the encoder runs on together.
+    """
+
+    column: str = "text"
+    kinds: Sequence[str] = ("gates",)
+    selector: str | None = None
+    rate: float | None = None
+    threshold: float | None = None
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            check_choice("kinds", kind, KINDS)
+        check_selection(self.rate, self.threshold)
+        if "rationale" in self.kinds and self.selector == ALL:
+            raise ValueError(f"rationale embeddings are those of one selector, got selector={ALL!r}: name it.")
+
+    def fields(self) -> list[pyarrow.Field]:
+        """The columns that are added.
+
+        >>> [field.name for field in Outputs(kinds=["terms", "anchor"]).fields()]
+        ['terms', 'anchor']
+        """
+        arrow = require("pyarrow", "ray")
+        fields = {
+            "gates": record_fields(self.selector == ALL),
+            "terms": [arrow.field("terms", arrow.list_(arrow.string()))],
+            "anchor": [arrow.field("anchor", arrow.list_(arrow.float32()))],
+            "rationale": [arrow.field("rationale", arrow.list_(arrow.float32()))],
+        }
+        return [field for kind in self.kinds for field in fields[kind]]
+
+
+def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | None = None) -> pyarrow.Table:
+    """The table, row for row, with the columns of `outputs` behind its own.
+
+    >>> import pyarrow
+    >>> from hardkuma import load_released
+    >>> table = pyarrow.table({"id": [7], "text": ["Our flight to Oslo was delayed."]})
+    >>> add_gates(load_released()[0], table, Outputs(kinds=["terms"])).to_pylist()[0]["terms"]
+    ['Oslo', 'delayed']
+    """
+    outputs = outputs or Outputs()
+    arrow = require("pyarrow", "ray")
+    texts = _texts(table, outputs)
+    given = [i for i, text in enumerate(texts) if text is not None]
+    values = _values(model, [encodable(text) for text in texts if text is not None], outputs)
+    for field in outputs.fields():
+        empty: Any = NO_TEXT if field.name == "reason" else [] if field.name in ("words", "spans", "terms") else None
+        rows = [empty] * len(texts)
+        for i, value in zip(given, values[field.name], strict=True):
+            rows[i] = value
+        table = table.append_column(field.name, arrow.array(rows, field.type))
+    return table
+
+
+def _texts(table: pyarrow.Table, outputs: Outputs) -> list[str | None]:
+    arrow = require("pyarrow", "ray")
+    if outputs.column not in table.column_names:
+        raise ValueError(f"there is no column {outputs.column!r}; there are: {', '.join(table.column_names)}.")
+    taken = [field.name for field in outputs.fields() if field.name in table.column_names]
+    if taken:
+        raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
+    column = table[outputs.column]
+    if arrow.types.is_null(column.type):  # no row has a text
+        return [None] * table.num_rows
+    if not (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
+        raise ValueError(f"the column {outputs.column!r} holds {column.type}, not text.")
+    return column.to_pylist()
+
+
+def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dict[str, list[Any]]:
+    """By the name of each added column, a value for every text."""
+    values: dict[str, list[Any]] = {}
+    if {"gates", "terms"} & set(outputs.kinds):
+        found = gate_records(
+            model,
+            texts,
+            rate=outputs.rate,
+            threshold=outputs.threshold,
+            batch_size=outputs.batch_size,
+            selector=outputs.selector,
+        )
+        records = [arrow_record(record) for record in found]
+        names = [field.name for field in record_fields(outputs.selector == ALL)]
+        values |= {name: [record.get(name) for record in records] for name in names}
+        values["terms"] = [[span["text"] for span in record["spans"]] for record in records]
+    for kind in outputs.kinds:
+        if kind in ("anchor", "rationale"):
+            options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
+            size = outputs.batch_size
+            values[kind] = list(embed_texts(model, texts, kind, batch_size=size, **options).numpy()) if texts else []
+    return values

@@ -1,0 +1,307 @@
+"""Checking and aligning a tokenised batch, before the encoder sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from .configuration_hardkuma import HardKumaConfig
+from .encoder_hardkuma import position_limit
+from .words_hardkuma import NUM_SURFACE_CLASSES
+
+
+@dataclass
+class TokenBatch:
+    """Checked inputs, padded on the right. All (batch, length), but embeddings, which are (batch, length, size).
+
+    Exactly one of `input_ids` and `inputs_embeds` is there.
+    """
+
+    input_ids: Tensor | None
+    inputs_embeds: Tensor | None
+    mask: Tensor  # bool
+    content: Tensor  # bool
+    token_type_ids: Tensor | None
+    surface_ids: Tensor | None
+    continues: Tensor  # bool, true where a token goes on with the word of the token before it
+    to_right: Tensor | None  # gather index that moved the padding to the right; None where it was there already
+    to_caller: Tensor | None  # gather index that moves it back
+    autocast: bool  # whether the caller wants the encoder in mixed precision
+
+    _same_word: Tensor | None = None
+
+    @property
+    def same_word(self) -> Tensor:
+        """(batch, length, length) fp32, 1 for two tokens of one word: asked for often, made once."""
+        if self._same_word is None:  # functools.cached_property takes a lock, which torch.compile does not follow
+            self._same_word = same_word(self.continues).float()
+        return self._same_word
+
+    def align(self, tensor: Tensor, dim: int = 1) -> Tensor:
+        """A tensor of the caller's, (batch, ...) with the length at `dim`, padded on the right."""
+        return _take(tensor, self.to_right, dim)
+
+    def restore(self, tensor: Tensor, dim: int = 1) -> Tensor:
+        """A tensor with the length at `dim`, (batch, ...), on the caller's padding side again."""
+        return _take(tensor, self.to_caller, dim)
+
+
+class EncodedTokens(TypedDict, total=False):
+    """One encoder pass over a batch: `HardKumaModel.encode_tokens` gives it, `forward` takes it back as `encoded`."""
+
+    states: Tensor  # (batch, length, hidden) the last states
+    layer_states: Tensor  # (batch, length, layers x hidden) of `config.inner_layers`, where selectors read any
+    attention: Tensor  # (batch, length, 2) attention received and given, where the selector reads it
+    anchor: Tensor  # (batch, dim) the sentence embedding; `forward` pools it again
+
+
+def _take(tensor: Tensor, index: Tensor | None, dim: int) -> Tensor:
+    """tensor.gather along `dim` with one index (batch, length) for all other axes."""
+    if index is None:
+        return tensor
+    shape = [index.shape[0], *[1] * (tensor.ndim - 1)]  # not len, which an exporter would take for a constant
+    shape[dim] = index.shape[1]
+    return tensor.gather(dim, index.view(shape).expand_as(tensor))
+
+
+def tracing() -> bool:
+    """Whether a tracer or compiler is watching, for which no decision may depend on values."""
+    return torch.jit.is_tracing() or torch.compiler.is_compiling()
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Full precision for a while, also where a caller wants the encoder in mixed precision.
+
+    >>> with torch.autocast("cpu", torch.bfloat16), without_autocast(torch.device("cpu")):
+    ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+    torch.float32
+    """
+    # Entering torch.autocast takes as long as several operators, so only where it is on.
+    if tracing() or torch.is_autocast_enabled(device.type):
+        return torch.autocast(device_type=device.type, enabled=False)
+    return nullcontext()
+
+
+def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None, special: Tensor | None) -> Tensor:
+    """c: the attention mask without special tokens, (batch, length) bool.
+
+    >>> config = HardKumaConfig(special_token_ids=[0, 3])
+    >>> content_mask(config, torch.tensor([[0, 7, 8, 3]]), torch.tensor([[1, 1, 1, 1]]), None)
+    tensor([[False,  True,  True, False]])
+    """
+    mask = torch.ones_like(input_ids) if mask is None else mask
+    if special is None:
+        ids = torch.tensor(config.special_token_ids, dtype=input_ids.dtype, device=input_ids.device)
+        special = torch.isin(input_ids, ids)
+    return mask.bool() & ~special.bool()
+
+
+def same_word(continues: Tensor) -> Tensor:
+    """(batch, length, length) bool, true for two tokens of one word.
+
+    >>> same_word(torch.tensor([[False, True, False]])).long()
+    tensor([[[1, 1, 0],
+             [1, 1, 0],
+             [0, 0, 1]]])
+    """
+    number = (~continues).long().cumsum(-1)
+    return number[:, :, None] == number[:, None, :]
+
+
+# How a token of the vocabulary stands to the word before it.
+STARTS, CONTINUES, ALONE = 0, 1, 2
+_WORD_MARKS = ("Ġ", "▁")  # of byte-pair encodings and of SentencePiece: a space before the token
+
+
+def token_kinds(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
+    """What the vocabulary says of each of its `size` tokens: it starts a word, goes on with one, or is no part of any.
+
+    WordPiece marks what continues (##), byte-pair encodings and SentencePiece mark what starts (Ġ, ▁). Of a tokenizer that
+    marks neither, every token starts a word.
+
+    >>> from hardkuma import load_released
+    >>> tokenizer = load_released()[1]
+    >>> token_kinds(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
+    [0, 1, 2]
+    """
+    kinds = torch.full((size,), STARTS, dtype=torch.uint8)
+    for number, text, continues in vocabulary_tokens(tokenizer):
+        if number < size and text:
+            is_word = any(character.isalnum() for character in text)
+            kinds[number] = ALONE if not is_word else CONTINUES if continues else STARTS
+    return kinds
+
+
+def vocabulary_tokens(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, bool]]:
+    """Number of every token, its text without the vocabulary's marks, and whether these say that it goes on with a word.
+
+    >>> from hardkuma import load_released
+    >>> tokenizer = load_released()[1]
+    >>> wanted = tokenizer.convert_tokens_to_ids("##ian")
+    >>> [text for number, text, continues in vocabulary_tokens(tokenizer) if number == wanted]
+    ['ian']
+    """
+    vocabulary = tokenizer.get_vocab()
+    prefixed = any(token.startswith("##") and len(token) > 2 for token in vocabulary)
+    marked = any(token.startswith(_WORD_MARKS) and len(token) > 1 for token in vocabulary)
+    for token, number in vocabulary.items():
+        text = token.removeprefix("##") if prefixed else token.lstrip("".join(_WORD_MARKS)) if marked else token
+        yield number, text, (prefixed or marked) and (token != text) == prefixed
+
+
+def continuing_tokens(kinds: Tensor, input_ids: Tensor) -> Tensor:
+    """Which tokens go on with the word of the token before, (batch, length) bool, by the vocabulary's kinds alone.
+
+    >>> continuing_tokens(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 1, 1, 2, 1]]))
+    tensor([[False,  True,  True, False, False]])
+    """
+    of_tokens = _kinds_of(kinds, input_ids)
+    before = torch.cat([torch.full_like(of_tokens[:, :1], ALONE), of_tokens[:, :-1]], dim=1)
+    return (of_tokens == CONTINUES) & (before != ALONE)
+
+
+def is_sign(kinds: Tensor, input_ids: Tensor) -> Tensor:
+    """Which tokens hold no letter and no digit, (batch, length) bool.
+
+    >>> is_sign(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 2]]))
+    tensor([[False,  True]])
+    """
+    return _kinds_of(kinds, input_ids) == ALONE
+
+
+def _kinds_of(kinds: Tensor, input_ids: Tensor) -> Tensor:
+    # Tokens that were added since have no kind: they start a word.
+    known = input_ids < len(kinds)
+    return torch.where(known, kinds[torch.where(known, input_ids, 0)].long(), STARTS)
+
+
+def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """The batch with every tensor on this device, those inside of nested dicts too.
+
+    >>> to_device({"input_ids": torch.ones(1, 2), "encoded": {"states": torch.ones(1)}}, torch.device("meta"))["encoded"]
+    {'states': tensor(..., device='meta', size=(1,))}
+    """
+    return {
+        name: to_device(value, device) if isinstance(value, Mapping) else value.to(device, non_blocking=True)
+        for name, value in batch.items()
+    }
+
+
+def attendable(mask: Tensor) -> Tensor:
+    """The mask as the encoder gets it. A row without any token would make the attention's softmax NaN: it sees its first
+    position instead, which pooling ignores.
+
+    >>> attendable(torch.tensor([[True, False], [False, False]]))
+    tensor([[1, 0],
+            [1, 0]])
+    """
+    empty = ~mask.any(-1, keepdim=True)
+    first = torch.arange(mask.shape[-1], device=mask.device) == 0
+    return (mask | (empty & first)).long()
+
+
+def prepare(
+    config: HardKumaConfig,
+    input_ids: Tensor | None,
+    mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    special: Tensor | None = None,
+    surface_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+    continues: Tensor | None = None,
+    kinds: Tensor | None = None,
+) -> TokenBatch:
+    """Check shapes, length and classes; move padding to the right.
+
+    Without `continues` words are what the vocabulary's `kinds` say (see `token_kinds`), or else single tokens.
+    """
+    shape = _shape(input_ids, inputs_embeds)
+    others = {
+        "attention_mask": mask,
+        "token_type_ids": token_type_ids,
+        "special_tokens_mask": special,
+        "surface_ids": surface_ids,
+        "continues": continues,
+    }
+    for name, tensor in others.items():
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)} but input_ids has {tuple(shape)}; "
+                "pass both from the same tokenizer call."
+            )
+    limit = position_limit(config.encoder_config)
+    if limit is not None and shape[1] > limit:
+        raise ValueError(
+            f"input of {shape[1]} tokens is longer than the {limit} that the encoder takes; "
+            f"tokenise with truncation=True, max_length={config.max_seq_length or limit}, or split the text."
+        )
+    if surface_ids is not None and not _known(surface_ids):
+        raise ValueError(f"surface_ids must lie in [0, {NUM_SURFACE_CLASSES - 1}]; make them with surface_batch.")
+    if input_ids is not None:
+        content = content_mask(config, input_ids, mask, special)
+    else:
+        assert inputs_embeds is not None
+        content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
+        content = content if special is None else content & ~special.bool()
+    mask = torch.ones_like(content) if mask is None else mask.bool()
+    if continues is None and input_ids is not None and kinds is not None:
+        continues = continuing_tokens(kinds, input_ids)
+    if continues is None:
+        continues = torch.zeros_like(content)
+    else:  # nothing goes on with a special token, or after one
+        before = torch.cat([torch.zeros_like(content[:, :1]), content[:, :-1]], dim=1)
+        continues = continues.bool() & content & before
+    batch = TokenBatch(
+        input_ids,
+        inputs_embeds,
+        mask,
+        content,
+        token_type_ids,
+        surface_ids,
+        continues,
+        to_right=None,
+        to_caller=None,
+        autocast=torch.is_autocast_enabled(mask.device.type),
+    )
+    return _pad_right(batch)
+
+
+def _shape(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> torch.Size:
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, and not both.")
+    tensor = input_ids if inputs_embeds is None else inputs_embeds
+    assert tensor is not None
+    name, axes = ("input_ids", "(batch, length)") if inputs_embeds is None else ("inputs_embeds", "(batch, length, size)")
+    if tensor.ndim != axes.count(",") + 1 or 0 in tensor.shape:
+        raise ValueError(
+            f"{name} must be {axes} with at least one of each, got {tuple(tensor.shape)}; "
+            "tokenise a non-empty list of texts with padding=True, return_tensors='pt'."
+        )
+    return tensor.shape[:2]
+
+
+def _pad_right(batch: TokenBatch) -> TokenBatch:
+    """Absolute positions count from the left: padding there would change the encoder's result."""
+    lead = batch.mask.int().argmax(1)
+    # A compiled graph serves both sides, so it always moves.
+    if not tracing() and not bool(lead.any()):
+        return batch
+    length = batch.mask.shape[1]
+    position = torch.arange(length, device=batch.mask.device)
+    ahead, behind = position + lead[:, None], position - lead[:, None]
+    batch.to_right = torch.where(ahead < length, ahead, ahead - length)
+    batch.to_caller = torch.where(behind < 0, behind + length, behind)
+    for name in ("input_ids", "inputs_embeds", "mask", "content", "token_type_ids", "surface_ids", "continues"):
+        tensor = getattr(batch, name)
+        setattr(batch, name, None if tensor is None else batch.align(tensor))
+    return batch
+
+
+def _known(surface_ids: Tensor) -> bool:
+    return tracing() or bool(((surface_ids >= 0) & (surface_ids < NUM_SURFACE_CLASSES)).all())

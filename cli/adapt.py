@@ -1,0 +1,109 @@
+"""`hardkuma adapt`: fit the surface view to one's own text, without training."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .options import (
+    add_batch_size_argument,
+    add_field_argument,
+    add_input_format_argument,
+    add_model_argument,
+    add_quiet_argument,
+)
+
+SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
+EXAMPLES = """\
+example:
+  hardkuma adapt --data tweets.jsonl more.txt --output runs/tweets
+  hardkuma gates --model runs/tweets "your own sentence"
+
+In one source capitals mean names, in another whole sentences are capitals. One pass over your text, without labels,
+measures how often the gates of this model open for each shape of word (small, Capital, CAPITALS, digits, @handle, ...).
+The gates themselves stay as they are. A shape that your text has n times moves n / (n + 100) of the way from the model's
+old value to that of your text (surface_shrinkage in the configuration): little text changes little.
+"""
+
+FEW_TEXTS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `hardkuma adapt`."""
+    add_model_argument(parser)
+    parser.add_argument("--data", nargs="+", required=True, metavar="FILE", help="your text, any format that `train` takes")
+    add_input_format_argument(parser)
+    add_field_argument(parser)
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="where the adapted model goes")
+    add_batch_size_argument(parser)
+    add_quiet_argument(parser)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Check the batch size.
+
+    >>> check(argparse.Namespace(batch_size=0))
+    Traceback (most recent call last):
+    ValueError: --batch-size must be a whole number >= 1, got 0.
+    """
+    from ..scoring_hardkuma import check_count
+
+    check_count("--batch-size", arguments.batch_size)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Estimate, save and show; 0 when done."""
+    from tqdm import tqdm
+
+    from ..common.models import load_model, no_progress_bar
+    from ..common.showcase import name_sources
+    from ..data.readers import choose_input_format, name_left_out, read_texts
+    from ..data.tokens import token_batches
+    from ..words_hardkuma import SURFACE_CLASSES
+
+    if Path(arguments.output).is_file():  # complain before a long pass
+        raise NotADirectoryError(f"{arguments.output} is a file; give a folder to save into.")
+    for name in arguments.data:
+        choose_input_format(name, arguments.input_format, arguments.field)
+    model = load_model(arguments.model)
+    before = model.gate_head.get_buffer("surface_log_odds").clone()
+    count, left_out = 0, Counter[str]()
+
+    def texts() -> Iterator[str]:
+        nonlocal count
+        for name in arguments.data:
+            read = read_texts(name, arguments.input_format, arguments.field, left_out=left_out)
+            for text in tqdm(read, unit=" texts", disable=arguments.quiet or None, leave=False):
+                count += 1
+                yield text
+
+    length = model.max_length
+    words = model.gate_head.needs_words()
+    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=words)
+    after = model.adapt_surface(batches)
+    if left_out:
+        print(f"hardkuma adapt: {name_left_out(left_out)}.", file=sys.stderr)
+    if count < FEW_TEXTS:
+        print(f"hardkuma adapt: {count} texts are few: values stay close to those before.", file=sys.stderr)
+    training = (
+        "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
+        f"estimated on {count:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."
+    )
+    with no_progress_bar():
+        model.save_pretrained(arguments.output, card={"training": training})
+    print(f"Saved {arguments.output}. Log-odds of the word shapes, from {count:,} texts:\n")
+    selectors = model.config.names if model.config.num_selectors > 1 else [""]
+    _print_table(SURFACE_CLASSES[1:], selectors, before[:, 1:].tolist(), after[:, 1:].tolist())
+    return 0
+
+
+def _print_table(
+    names: Sequence[str], selectors: Sequence[str], before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
+) -> None:
+    print(f"  {'shape':16}{'before':>8}{'now':>8}")
+    for i, name in enumerate(names):
+        for selector, old, new in zip(selectors, before, after, strict=True):  # a line for each
+            print(f"  {name:16}{old[i]:8.2f}{new[i]:8.2f}  {selector}".rstrip())

@@ -1,0 +1,19 @@
+"""`hardkuma encoder`: hands its words on to training/encoder/main.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SUMMARY = "train a sentence encoder by contrast, on unlabelled text"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run it."""
+    from ..common.packages import available, require
+
+    for package in ("yaml", "datasets", "sentence_transformers"):
+        if not available(package):
+            require(package, "contrast")
+    from ..training.encoder.main import main as run
+
+    return run(words)

@@ -1,0 +1,73 @@
+"""Attention received, summed over layers, heads and queries: the "naive" aggregation of Attention-Driven Dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...attention_hardkuma import AttentionTap
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
+from .words import Span, WordScores
+
+
+class HeadMeans(AttentionTap):
+    """A tap that keeps each layer's attention averaged over heads, (batch, query, key), while the encoder runs sdpa."""
+
+    def __init__(self, content: Tensor, layers: frozenset[int]):
+        super().__init__(content=content, layers=layers)
+        self.means: list[Tensor] = []
+        self.heads = 0
+
+    def keep(self, weights: Tensor) -> None:
+        self.means.append(weights.mean(1))
+        self.heads = weights.shape[1]
+
+
+def layer_attentions(encoder: SentenceEncoder, batch: PaddedTokens) -> tuple[Tensor, int]:
+    """Attention of every layer averaged over heads, (layers, batch, query, key), fp32, and the number of heads.
+
+    Rows of padding queries are zero.
+    """
+    number = encoder.encoder.config.num_hidden_layers
+    if number == 0:
+        raise ValueError(
+            f"{type(encoder.encoder).__name__} has no attention; use a transformer encoder, or another method."
+        )
+    tap = HeadMeans(content=batch.content, layers=frozenset(range(number)))
+    encoder.states(batch.ids, batch.mask, batch.types, tap)
+    return torch.stack(tap.means).float() * batch.mask[:, :, None], tap.heads
+
+
+@torch.no_grad()
+def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
+    """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> received(encoder, batch).sum().round().item()  # 2 layers x 4 heads x 4 tokens
+    32.0
+    """
+    attention, heads = layer_attentions(encoder, batch)
+    return attention.sum((0, 2)) * heads
+
+
+def scores(
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    aggregate: str = "max",
+    progress: bool = False,
+) -> list[WordScores]:
+    """Attention received by each token from every token (special ones too), over all layers and heads.
+
+    The sum over all tokens is layers x heads x tokens, so that the mean does not depend on the sentence's length.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
+    [(0, 2), (3, 8)]
+    """
+    return score_tokens(encoder, texts, words, lambda batch: received(encoder, batch), aggregate, progress, "attention")

@@ -1,0 +1,130 @@
+"""Integrated gradients (captum) of the similarity between a sentence and its own embedding."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...common.packages import require
+from ...configuration_hardkuma import check_choice
+from ...pooling_hardkuma import normalize
+from .encoder import PaddedTokens, SentenceEncoder, score_tokens
+from .words import Span, WordScores
+
+BASELINES = ("pad", "mask", "unk")
+
+
+@dataclass
+class Attributions:
+    """Token attributions of a batch.
+
+    Attributes:
+        values: (batch, length) one attribution per token.
+        difference: (batch,) f(sentence) - f(baseline), which the values sum up to as steps grow (completeness).
+    """
+
+    values: Tensor
+    difference: Tensor
+
+
+def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20, baseline: str = "pad") -> Attributions:
+    """Integrated gradients from a baseline of the same length to the sentence, over the input embeddings.
+
+    f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], [MASK] or
+    [UNK], special tokens stay, and everything is attended to.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> result = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"]))), steps=50)
+    >>> torch.allclose(result.values.sum(1), result.difference, atol=1e-3)
+    True
+    """
+    check_choice("baseline", baseline, BASELINES)
+    captum = require("captum.attr", "benchmark")
+    token = getattr(encoder.tokenizer, f"{baseline}_token_id")
+    if token is None:
+        raise ValueError(f"this tokenizer has no {baseline} token; use another baseline: {', '.join(BASELINES)}.")
+    with torch.no_grad(), _called_embedding(encoder) as called:
+        target = _similarity_target(encoder, batch)
+    with torch.no_grad():
+        empty = torch.where(batch.content, token, batch.ids)
+        difference = _similarity(encoder, batch.ids, batch.mask, batch.types, target) - _similarity(
+            encoder, empty, batch.mask, batch.types, target
+        )
+    extra = (batch.mask, target) if batch.types is None else (batch.mask, target, batch.types)
+
+    def function(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
+        return _similarity(encoder, ids, mask, types, target)
+
+    values = captum.LayerIntegratedGradients(function, called[0]).attribute(
+        batch.ids,
+        baselines=empty,
+        additional_forward_args=extra,
+        n_steps=steps,
+        internal_batch_size=max(len(batch.ids), encoder.token_budget // batch.ids.shape[1]),
+    )
+    encoder.passes.backward += steps * len(batch.ids)
+    return Attributions(values.detach().sum(-1) * batch.content, difference)
+
+
+@contextlib.contextmanager
+def _called_embedding(encoder: SentenceEncoder) -> Iterator[list[nn.Module]]:
+    """The input embedding that the encoder really calls inside the block: some (T5) name one module and call another
+    that shares its weight."""
+    weight = encoder.encoder.get_input_embeddings().weight
+    called: list[nn.Module] = []
+    alike = [m for m in encoder.encoder.modules() if isinstance(m, nn.Embedding) and m.weight is weight]
+    hooks = [module.register_forward_hook(lambda module, *_: called.append(module)) for module in alike]
+    try:
+        yield called
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _similarity_target(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
+    states = encoder.states(batch.ids, batch.mask, batch.types)
+    return normalize(encoder.pooled(states, batch.mask[:, None])[:, 0])
+
+
+def _similarity(encoder: SentenceEncoder, ids: Tensor, mask: Tensor, types: Tensor | None, target: Tensor) -> Tensor:
+    vectors = encoder.pooled(encoder.states(ids, mask, types), mask[:, None])[:, 0]
+    return (normalize(vectors) * target).sum(-1)
+
+
+def scores(
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    steps: int = 20,
+    baseline: str = "pad",
+    aggregate: str = "sum",
+    progress: bool = False,
+) -> list[WordScores]:
+    """What each token adds to the similarity, on the way from an empty sentence to this one.
+
+    Args:
+        steps: points of the path; each costs a forward and a backward pass.
+        baseline: what the tokens of the empty sentence are: "pad", "mask" or "unk".
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]}, padding=[1, 1])
+    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0]
+    'Paris'
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be >= 1, got {steps}.")
+    return score_tokens(
+        encoder,
+        texts,
+        words,
+        lambda batch: attribute(encoder, batch, steps, baseline).values,
+        aggregate,
+        progress,
+        "integrated gradients",
+    )

@@ -1,0 +1,95 @@
+"""Leave one out: how far the sentence embedding moves when a token, or a whole word, is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...configuration_hardkuma import check_choice
+from ...pooling_hardkuma import normalize
+from .encoder import SentenceEncoder, Tokens
+from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
+from .words import aggregate as to_words
+
+UNITS = ("token", "word")
+
+
+def scores(
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    reencode: bool = True,
+    unit: str = "token",
+    aggregate: str = "max",
+    progress: bool = False,
+) -> list[WordScores]:
+    """1 - cos(embedding, embedding without the token or word).
+
+    Args:
+        reencode: True runs the encoder again with the token masked out of attention and pooling (one pass per token or
+            word); False pools the other states of the one pass over the whole sentence. Pooled by [CLS] alone, the
+            latter is 0 everywhere.
+        unit: "token" removes one token at a time (then `aggregate` makes word scores), "word" all tokens of a word.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
+    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0], encoder.passes.forward
+    ('Paris', 3)
+    """
+    check_choice("unit", unit, UNITS)
+    spans, tokens = text_words(texts, words), encoder.tokenize(texts)
+    members = [tokens_of_words(item.offsets, item.content, spans[i]) for i, item in enumerate(tokens)]
+    if unit == "word":
+        groups = [[tuple(group) for group in row if group] for row in members]
+    else:
+        groups = [sorted({(token,) for group in row for token in group}) for row in members]
+    moved = (_reencoded if reencode else _pooled)(encoder, tokens, groups, progress)
+    results = []
+    for i, item in enumerate(tokens):
+        distance = dict(zip(groups[i], moved[i], strict=True))
+        if unit == "word":
+            values = [distance[tuple(group)] if group else None for group in members[i]]
+            results.append(fill_missing(item.text, spans[i], values))
+        else:
+            per_token = [distance.get((j,), 0.0) for j in range(len(item))]
+            results.append(to_words(item.text, spans[i], members[i], per_token, aggregate))
+    return results
+
+
+Groups = list[tuple[int, ...]]
+
+
+def _reencoded(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups], progress: bool) -> list[list[float]]:
+    whole = normalize(encoder.embed(tokens))
+    rows, kept = [], []
+    for item, row in zip(tokens, groups, strict=True):
+        for group in row:
+            rows.append(item)
+            kept.append([j not in group for j in range(len(item))])
+    without = normalize(encoder.embed(rows, kept, progress, "leave one out"))
+    results, first = [], 0
+    for i, row in enumerate(groups):
+        part, first = without[first : first + len(row)], first + len(row)
+        results.append((1 - part @ whole[i]).tolist())
+    return results
+
+
+@torch.no_grad()
+def _pooled(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups], progress: bool) -> list[list[float]]:
+    results: list[list[float]] = [[] for _ in tokens]
+    for batch in encoder.batches(tokens, progress, "leave one out, pooled"):
+        states = encoder.states(batch.ids, batch.mask, batch.types)
+        for row, i in enumerate(batch.index):
+            results[i] = _without_groups(encoder, states[row], batch.mask[row], groups[i])
+    return results
+
+
+def _without_groups(encoder: SentenceEncoder, states: Tensor, mask: Tensor, groups: Groups) -> list[float]:
+    weights = mask.float().repeat(1 + len(groups), 1)  # (sets, length); the first is the whole sentence
+    for number, group in enumerate(groups):
+        weights[1 + number, list(group)] = 0.0
+    vectors = normalize(encoder.pooled(states[None], weights[None])[0])
+    return (1 - vectors[1:] @ vectors[0]).tolist()

@@ -1,0 +1,129 @@
+"""ONNX files under onnxruntime against the model, at other shapes than they were exported with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from hardkuma.apps.export.onnx_files import export_onnx
+from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
+from tests.apps.export.test_native import sentences
+from tests.conftest import SENTENCES
+from tests.forks import COMMAND, ForkServer
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+def check(model: object, file: Path, outputs: list[str], selector: str | None = None) -> None:
+    session = onnxruntime.InferenceSession(str(file))
+    assert [output.name for output in session.get_outputs()] == outputs
+    for texts in (SENTENCES, SENTENCES[:1], SENTENCES[3:4], SENTENCES * 3):
+        inputs = model.tokenizer(texts, padding=True, return_tensors="pt")
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        for shapes in (torch.zeros_like(ids), torch.randint(0, NUM_SURFACE_CLASSES, ids.shape)):
+            given = {"input_ids": ids, "attention_mask": mask, "surface_ids": shapes}
+            if model.gate_head.needs_words():
+                given["continues"] = torch.randint(0, 2, ids.shape)
+            assert [item.name for item in session.get_inputs()] == list(given)
+            with torch.no_grad():
+                expected = model(**given, selector=selector)
+            feed = {name: value.numpy() for name, value in given.items()}
+            for name, values in zip(outputs, session.run(None, feed), strict=True):
+                assert np.abs(values - expected[name].numpy()).max() < 1e-4, name
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
+def test_equals_the_model_at_other_shapes(family: str, make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(
+        family, layers=1, view="reencode"
+    )  # tracing takes seconds, and a second layer is traced as the first
+    model.gate_head.surface_log_odds.normal_()
+    report = export_onnx(model, tmp_path / "out", sentences(40), rationale=True, int8=False)
+    assert report["fp32"]["largest_difference"] < 1e-4 and "int8" not in report
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding", "rationale_embedding"])
+
+
+def test_several_selectors_and_int8(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(num_selectors=2)
+    report = export_onnx(model, tmp_path / "out", sentences(80))
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model_int8.onnx"))
+    assert session.get_modelmeta().custom_metadata_map["decision_threshold"] == "0.5"
+    assert 0.5 < report["int8"]["pearson"] < 1.0, "int8 is close to fp32, and not the same"
+    assert 0 <= report["int8"]["decisions_changed"] < 0.3 and report["int8"]["speed"] > 0
+    assert f"{report['int8']['pearson']:.4f}" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("selector", [None, "entities"])
+def test_gates_of_words(selector: str | None, make_two: Callable, tmp_path: Path) -> None:
+    model = make_two(layers=1)
+    model.gate_head.surface_log_odds.normal_()
+    report = export_onnx(model, tmp_path / "out", sentences(20), rationale=True, int8=False, selector=selector)
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding", "rationale_embedding"], selector)
+    names = ["meaning", "entities"] if selector is None else [selector]
+    assert report["selectors"] == names and report["inputs"][-1] == "continues"
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    assert session.get_modelmeta().custom_metadata_map["selectors"] == ",".join(names)
+    card = (tmp_path / "out" / "README.md").read_text()
+    found = run_example(card, tmp_path / "out")
+    assert found["selected"].shape == found["ids"].shape and not found["continues"][:, 0].any()
+    if selector is None:
+        assert "`meaning` (0), `entities` (1)" in card and "[:, 0]  # of meaning" in card
+    else:
+        assert "those of the selector `entities`" in card
+    with pytest.raises(ValueError, match="no selector 'x': this model has 'meaning', 'entities'"):
+        export_onnx(model, tmp_path / "none", sentences(20), selector="x")
+    assert not (tmp_path / "none").exists()
+
+
+def run_example(card: str, folder: Path) -> dict[str, object]:
+    """What the example on a card computes, with its path filled in."""
+    example = re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace("PATH_OR_REPO", str(folder))
+    found: dict[str, object] = {}
+    exec(example, found)
+    return found
+
+
+def test_a_filtered_embedding_is_exported(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(layers=1, frequency_filter="low", frequency_high=0.5)
+    export_onnx(model, tmp_path / "out", sentences(10), int8=False)
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, torch.onnx.errors.OnnxExporterError])
+def test_what_cannot_be_exported_is_said(
+    kind: type[Exception], make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise kind("no such operator\nand a long story")
+
+    monkeypatch.setattr(torch.onnx, "export", refuse)
+    reason = (
+        r"torch\.onnx cannot export BertModel with these settings \(no such operator\); `hardkuma export native` may do"
+    )
+    with pytest.raises(ValueError, match=reason):
+        export_onnx(make_model(), tmp_path / "out", sentences(10), int8=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_and_the_example_on_its_card(make_model: Callable, forks: ForkServer, tmp_path: Path) -> None:
+    make_model(layers=1).save_pretrained(tmp_path / "model")
+    data = tmp_path / "some.txt"
+    data.write_text("\n".join(sentences(30)))
+    done = forks.run(COMMAND, "export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "out", "--data", data)
+    assert done.returncode == 0, done.stderr
+    assert "model.onnx differs from the model by at most" in done.stdout and "times as fast" in done.stdout
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "`some.txt`" in card and str(tmp_path) not in card
+    found = run_example(card, tmp_path / "out")
+    assert found["selected"].shape == found["ids"].shape
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").model_max_length == 40

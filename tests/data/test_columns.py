@@ -1,0 +1,151 @@
+"""Sources whose rows have columns: which column is read, what is text, and what is said where it is not."""
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardkuma.data import CorpusError, read_texts
+from hardkuma.data.rows import count_rows
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+# --- JSON lines
+
+
+def test_json_fields(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", '{"text": "One. Two.", "title": "T"}\n\n{"text": null, "title": "U"}\n')
+    assert list(read_texts(file)) == ["One.", "Two."]
+    assert list(read_texts(file, split_sentences=False)) == ["One. Two."]
+    assert list(read_texts(file, column="title")) == ["T", "U"]
+    sentences = write(tmp_path, "b.jsonl", '{"sentence": "One. Two."}\n"a bare string"\n')
+    assert list(read_texts(sentences)) == ["One. Two.", "a bare string"]
+    tokens = write(tmp_path, "c.jsonl", json.dumps({"tokens": ["Ana", "'s", "dog", "."], "ner_tags": [1, 0, 0, 0]}))
+    assert list(read_texts(tokens)) == ["Ana's dog."]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "cut', r"a\.jsonl, line 2: broken JSON .*one whole JSON object a line"),
+        ('{"body": "x"}', r"line 2: no column 'text' or 'sentence' among 'body'; name one of these with --field"),
+        ("[1, 2]", "line 2: a JSON list where an object is expected"),
+        ('{"text": 5}', "line 2: 'text' holds 5, which is not text"),
+    ],
+)
+def test_json_errors(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        list(read_texts(write(tmp_path, "a.jsonl", f'{{"text": "ok"}}\n{line}\n')))
+
+
+def test_json_array_gets_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="jq -c"):
+        list(read_texts(write(tmp_path, "a.json", '[\n  {"text": "x"}\n]\n')))
+
+
+# --- CSV and TSV
+
+
+def test_csv_quotes_and_line_breaks(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.csv", 'id,text\n1,"One, ""two""\nthree."\n\n2,Four.\n')
+    assert list(read_texts(file, split_sentences=False)) == ['One, "two"\nthree.', "Four."]
+
+
+def test_tsv_quotes_are_text_unless_a_spreadsheet_wrote_them(tmp_path: Path) -> None:
+    rows = ["text\tid", '"u2" is written\t1', '"He said ""hi"" twice"\t2', 'a 5" nail\t3']
+    file = write(tmp_path, "a.tsv", "\n".join(rows))
+    assert list(read_texts(file)) == ['"u2" is written', 'He said "hi" twice', 'a 5" nail']
+
+
+def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.csv", "sentence1,sentence2\nA. B.,C. D.\n")
+    assert list(read_texts(file, column="sentence2")) == ["C. D."]
+    bare = write(tmp_path, "b.tsv", "x\tFirst row.\ny\tSecond row.\textra\n")
+    assert list(read_texts(bare, column=2)) == list(read_texts(bare, column="2")) == ["First row.", "Second row."]
+    with pytest.raises(ValueError, match="columns are counted from 1"):
+        list(read_texts(bare, column=0))
+    with pytest.raises(CorpusError, match="line 1: column 3 asked for, 2 found"):
+        list(read_texts(bare, column=3))
+
+
+def test_csv_errors(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"a\.csv, line 1: no column 'body' among 'id', 'text'; name one of these"):
+        list(read_texts(write(tmp_path, "a.csv", "id,text\n1,x\n"), column="body"))
+    with pytest.raises(CorpusError, match=r"b\.csv, line 3: 3 columns where the header has 2; quote fields"):
+        list(read_texts(write(tmp_path, "b.csv", "id,text\n1,x\n2,y,z\n")))
+    with pytest.raises(CorpusError, match=r"c\.csv, lines 2 to 3: broken CSV"):
+        list(read_texts(write(tmp_path, "c.csv", 'id,text\n1,"never closed\n2,y\n')))
+    with pytest.raises(CorpusError, match="format='tsv'"):
+        list(read_texts(write(tmp_path, "d.csv", "id\ttext\n1\tx\n")))
+
+
+# --- the Hub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    calls: list[tuple] = []
+
+    def load_dataset(name: str, config: str | None, split: str, streaming: bool) -> Iterator[dict[str, Any]]:
+        calls.append((name, config, split, streaming))
+        if name == "no/such":
+            raise ValueError("Dataset 'no/such' doesn't exist on the Hub")
+        return iter([{"text": "One. Two.", "label": 1}, {"text": None, "label": 0}, {"text": "Three.", "label": 1}])
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    return calls
+
+
+def test_hub_address(hub: list[tuple]) -> None:
+    assert list(read_texts("hf:org/name")) == ["One.", "Two.", "Three."]
+    assert list(read_texts("hf:org/name:cfg:test:text", split_sentences=False)) == ["One. Two.", "Three."]
+    list(read_texts("hf:org/name::validation"))
+    assert hub == [
+        ("org/name", None, "train", True),
+        ("org/name", "cfg", "test", True),
+        ("org/name", None, "validation", True),
+    ]
+
+
+def test_hub_errors(hub: list[tuple]) -> None:
+    with pytest.raises(ValueError, match=r"'hf:' is not of the form hf:org/name\[:config\]"):
+        read_texts("hf:")
+    with pytest.raises(CorpusError, match=r"hf:no/such: cannot be loaded .*hf:org/name::test"):
+        list(read_texts("hf:no/such"))
+    with pytest.raises(CorpusError, match="row 1: no column 'body' among 'text', 'label'"):
+        list(read_texts("hf:org/name", column="body"))
+    with pytest.raises(CorpusError, match="'label' holds 1, which is not text"):
+        list(read_texts("hf:org/name:::label"))
+
+
+def test_hub_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"the package 'datasets' is needed here .*pip install 'hardkuma\[corpora\]'"):
+        list(read_texts("hf:org/name"))
+
+
+def test_parquet_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):  # another test may have imported either
+        monkeypatch.setitem(sys.modules, name, None)
+    file = write(tmp_path, "a.parquet", "PAR1")
+    for read in (lambda: list(read_texts(file)), lambda: count_rows(file)):
+        with pytest.raises(ImportError, match=r"the package 'pyarrow' is needed here .*pip install 'hardkuma\[parquet\]'"):
+            read()
+
+
+def test_hub_with_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write(folder, "train.jsonl", '{"text": "One. Two."}\n{"text": "Three."}\n')
+    assert list(read_texts("hf:./corpus")) == ["One.", "Two.", "Three."]

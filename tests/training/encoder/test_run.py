@@ -1,0 +1,246 @@
+"""Whole runs of a tiny encoder: what moves and what stays, SIGKILL and resume, settings that do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
+
+from hardkuma import HardKumaModel
+from hardkuma.__main__ import main
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.training.encoder.layers import freeze_lower_layers, layers_of, reset_top_layers
+from hardkuma.training.encoder.objectives import encoder_of
+from hardkuma.training.encoder.randomness import seeded
+from hardkuma.training.encoder.recipe import EncoderRecipe
+from hardkuma.training.encoder.run import EncoderRun, last_checkpoint
+from hardkuma.training.encoder.scorers import score_sentences
+from hardkuma.training.encoder.sentence import read_sentences
+from hardkuma.training.texts import load_training_texts
+from tests.conftest import WORDS, build_model
+from tests.forks import COMMAND, ForkServer
+
+
+@pytest.fixture
+def words(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """words(key=value): the command line of a run of eight steps into tmp_path/run."""
+
+    def make(recipe: str = "simcse", **overrides: object) -> list[str]:
+        values = {
+            "encoder": encoder_folder,
+            "data": f"[{corpus}]",
+            "split_sentences": "false",
+            "batch_size": 16,
+            "held_out": 32,
+            "evaluate_every": 4,
+            "checkpoint_every": 2,
+            "log_every": 1,
+            "max_steps": 8,
+            "learning_rate": 1e-3,
+            "output": tmp_path / "run",
+            **overrides,
+        }
+        return ["encoder", recipe, *(word for key, value in values.items() for word in (f"--{key}", str(value)))]
+
+    return make
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(next(folder.glob("**/model.safetensors")))
+
+
+def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
+    assert main(words(reset_layers=1, freeze_layers=1, max_steps=2)) == 0
+    before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
+    assert set(after) <= set(before)
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved == {name for name in before if "layer.1." in name}
+    assert {"embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.query.weight"} <= set(after) - moved
+    # A folder for sentence-transformers, with its log.
+    assert SentenceTransformer(str(tmp_path / "run" / "model")).encode(["the river"]).shape == (1, 32)
+    # Gates go on it at once, and its embeddings are theirs.
+    texts, folder = ["the river runs", "a team won"], tmp_path / "run" / "model"
+    gates = HardKumaModel.from_encoder(folder).eval()
+    embedded = gates(**gates.tokenizer(texts, padding=True, return_tensors="pt")).anchor_embedding
+    torch.testing.assert_close(embedded.detach(), torch.tensor(SentenceTransformer(str(folder)).encode(texts)))
+    log = [json.loads(line) for line in (tmp_path / "run" / "model" / "log.jsonl").read_text().splitlines()]
+    assert {"eval_alignment", "eval_uniformity"} <= {key for entry in log for key in entry}
+    # Nothing of it is pickled, and checkpoints are gone.
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".jsonl", ".safetensors", ".yaml"}
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_no_steps_leave_the_reset_encoder(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
+    assert main(words(reset_layers=1, max_steps=0, seed=3)) == 0
+    before, after = weights(encoder_folder), weights(tmp_path / "run" / "model")
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved and all("layer.1." in name for name in moved)
+
+
+def test_reset_is_the_seed_s() -> None:
+    one, two, three = (build_model("bert").encoder for _ in range(3))
+    for encoder, seed in ((one, 1), (two, 1), (three, 2)):
+        reset_top_layers(encoder, 1, seed)
+    top = [layers_of(encoder)[1].attention.self.query.weight for encoder in (one, two, three)]
+    assert torch.equal(top[0], top[1]) and not torch.equal(top[0], top[2])
+    assert torch.equal(layers_of(one)[0].attention.self.query.weight, layers_of(three)[0].attention.self.query.weight)
+    with pytest.raises(ValueError, match="reset_layers must be <= 2, the number of this encoder's layers, got 3"):
+        reset_top_layers(one, 3, 0)
+    freeze_lower_layers(one, 1)
+    assert {name.split(".")[0] for name, p in one.named_parameters() if not p.requires_grad} >= {"embeddings", "encoder"}
+    assert all(p.requires_grad for p in layers_of(one)[1].parameters())
+    with pytest.raises(ValueError, match="StaticEncoder has no list of layers"):
+        freeze_lower_layers(build_model("hardkuma_static").encoder, 1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("consert", {}),
+        ("simcse", {"objective": "triplet", "view": "{token_cutoff: {rate: 0.3}}"}),
+        ("simcse", {"learn_temperature": "true", "view": "{word_repetition: null, attention_rollout: {k: 1, t: 4}}"}),
+        ("simcse", {"objective": "soft_neighbours", "views": 2, "view": "{attention_naive: {t: 4}}"}),
+    ],
+)
+def test_other_views_and_objectives(words: Callable[..., list[str]], tmp_path: Path, recipe: str, changes: dict) -> None:
+    runs = {"plain": words(max_steps=3, output=tmp_path / "plain"), "run": words(recipe, max_steps=3, **changes)}
+    if "objective" not in changes and recipe == "simcse":  # what differs is to be the view
+        runs["plain"] = words(max_steps=3, output=tmp_path / "plain", learn_temperature="true")
+    losses: dict[str, list[float]] = {}
+    for name, line in runs.items():
+        assert main(line) == 0
+        log = [json.loads(entry) for entry in (tmp_path / name / "model" / "log.jsonl").read_text().splitlines()]
+        losses[name] = [entry["loss"] for entry in log if "loss" in entry]
+    assert len(losses["run"]) == 3 and all(0 < loss < 20 for loss in losses["run"])
+    # The first loss is before any step: only view and objective can make it another.
+    assert abs(losses["run"][0] - losses["plain"][0]) > 1e-3
+
+
+def test_masked_words_start_from_the_seed(words: Callable[..., list[str]], encoder_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(encoder_folder, tmp_path / "encoder")
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    tokenizer.mask_token = tokenizer.unk_token
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    for name in ("one", "two"):  # what was drawn before in the process does not matter
+        torch.rand(7)
+        assert main(words(max_steps=2, mlm_weight=0.1, encoder=tmp_path / "encoder", output=tmp_path / name)) == 0
+    one, two = weights(tmp_path / "one" / "model"), weights(tmp_path / "two" / "model")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_attention_is_that_of_the_intact_encoder(
+    words: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, encoder_folder: Path, tmp_path: Path
+) -> None:
+    """It is loaded once, and sentences are scored before its layers are reset."""
+    loaded: list[str] = []
+    build = SentenceTransformer.__init__
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "__init__",
+        lambda self, *a, **k: (loaded.append("sentence-transformers"), build(self, *a, **k))[1],
+    )
+    load = SentenceEncoder.load
+    monkeypatch.setattr(SentenceEncoder, "load", lambda name: (loaded.append("ours"), load(name))[1])
+    values = dict(view={"attention_naive": {"t": 4}}, held_out=4, batch_size=4, max_steps=0, seed=5)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"the river runs past {word} and a museum\n" for word in WORDS[:24]))
+    recipe = EncoderRecipe(
+        encoder=str(encoder_folder), data=[str(text)], output=str(tmp_path / "run"), reset_layers=1, **values
+    )
+    run = EncoderRun(recipe, quiet=True)
+    assert loaded == ["sentence-transformers"]
+    texts, sentences = load_training_texts(recipe, lambda line: None), run.trainer.data_collator.sentences
+    intact = SentenceEncoder.load(encoder_folder)
+    expected = score_sentences(intact, texts, read_sentences(intact.tokenizer, texts, 32), ["attention"])
+    for one, other in zip(sentences, expected, strict=True):
+        assert one.scores["attention"] == pytest.approx(other.scores["attention"], abs=1e-5)
+    reset = SentenceEncoder(encoder_of(run.model), intact.tokenizer)
+    changed = score_sentences(reset, texts, sentences, ["attention"])
+    assert abs(changed[0].scores["attention"] - sentences[0].scores["attention"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("processes", "gpus", "message"), [(2, 0, "one process, and 2 were started"), (1, 3, "one GPU, and 3 are visible")]
+)
+def test_several_processes_or_gpus_are_refused(
+    words: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    processes: int,
+    gpus: int,
+    message: str,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert main(words()) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_randomness_of_a_gpu_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, put_back = torch.device("cuda", 0), []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.tensor([device.index, 7]))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: put_back.append((state.tolist(), device)))
+    before = torch.get_rng_state()
+    with seeded(3, device):
+        one = torch.rand(1)
+    assert put_back == [([0, 7], device)] and torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(3)
+    assert torch.equal(one, torch.rand(1))
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_is_the_same_to_the_bit(
+    words: Callable[..., list[str]], tmp_path: Path, forks: ForkServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a learned temperature, which lives beside the encoder."""
+    options = {"learn_temperature": "true", "view": "{random_deletion: {t: 4}}", "checkpoint_every": 4, "max_steps": 40}
+    assert main(words(output=tmp_path / "whole", **options)) == 0
+    fork = forks.start(COMMAND, *words(output=tmp_path / "cut", **options))
+    checkpoints, started = tmp_path / "cut" / "checkpoints", time.time()
+    while last_checkpoint(checkpoints) is None:
+        assert fork.poll(0.01) is None and time.time() - started < 300, fork.stderr
+    fork.send_signal(signal.SIGKILL)
+    fork.wait()
+    # What a kill in the middle of writing leaves is passed over.
+    (checkpoints / "checkpoint-999").mkdir()
+    capsys.readouterr()
+    changed = words(output=tmp_path / "cut", **{**options, "temperature": 0.1})
+    assert main([*changed, "--resume"]) == 1
+    assert "differs from this recipe: resume with the same settings" in capsys.readouterr().err
+    assert main([*words(output=tmp_path / "cut", **options), "--resume"]) == 0
+    assert "resuming from checkpoint-" in capsys.readouterr().err
+    one, two = weights(tmp_path / "whole" / "model"), weights(tmp_path / "cut" / "model")
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_wrong_settings_are_told_before_anything_is_read(
+    words: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for changes, message in (
+        ({"view": "{synonyms: null}"}, "unknown augmentation 'synonyms'"),
+        ({"temprature": 1}, "unknown recipe key 'temprature': did you mean 'temperature'"),
+        ({"keep": 1}, "keep must be a whole number >= 2, got 1: the last may be cut short"),
+    ):
+        assert main(words(**changes)) == 2
+        assert message in capsys.readouterr().err
+    assert main(words("no-such-recipe")) == 2
+    assert "those that come along: add-naive, add-rollout" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main(words(batch_size=500)) == 1
+    assert "fewer than one batch of 500" in capsys.readouterr().err
+    assert main(words(batch_size=4, max_sentences=9)) == 1
+    assert "9 sentences are too few: a fifth is held out to measure uniformity" in capsys.readouterr().err
+    assert main(["encoder", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "hardkuma encoder [RECIPE] [--resume]" in shown and "--reset_layers" in shown and "--model.NAME" not in shown

@@ -1,0 +1,51 @@
+"""Which layers of an encoder start anew and which stay as they are."""
+
+from __future__ import annotations
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from ...encoder_hardkuma import build_encoder
+from .randomness import seeded
+
+
+def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+    """The encoder's layers, lowest first.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> len(layers_of(toy_transformer(["a"]).encoder))
+    2
+    """
+    number = getattr(encoder.config, "num_hidden_layers", 0)
+    for module in encoder.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == number:
+            return module
+    raise ValueError(f"{type(encoder).__name__} has no list of layers: leave reset_layers and freeze_layers at 0.")
+
+
+def reset_top_layers(encoder: PreTrainedModel, number: int, seed: int) -> None:
+    """Give the top `number` layers the random weights of a new encoder, the same for the same seed."""
+    if number == 0:
+        return
+    layers = layers_of(encoder)
+    _check("reset_layers", number, len(layers))
+    with seeded(seed, encoder.device):
+        fresh = layers_of(build_encoder(encoder.config))
+    for layer, new in list(zip(layers, fresh, strict=True))[-number:]:
+        layer.load_state_dict(new.state_dict())
+
+
+def freeze_lower_layers(encoder: PreTrainedModel, number: int) -> None:
+    """Take everything below layer `number`, the embeddings among it, out of training. Their dropout goes on."""
+    if number == 0:
+        return
+    layers = layers_of(encoder)
+    _check("freeze_layers", number, len(layers))
+    above = {id(parameter) for layer in layers[number:] for parameter in layer.parameters()}
+    for parameter in encoder.parameters():
+        parameter.requires_grad_(id(parameter) in above)
+
+
+def _check(name: str, number: int, layers: int) -> None:
+    if number > layers:
+        raise ValueError(f"{name} must be <= {layers}, the number of this encoder's layers, got {number}.")

@@ -1,0 +1,270 @@
+"""One run of `hardkuma encoder`: text, views, objective, and sentence-transformers' trainer, which does the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from torch.utils.data import SequentialSampler
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ...common.files import write_atomically
+from ...common.models import load_model
+from ...encoder_hardkuma import resolve_encoder
+from ...evaluation.baselines.encoder import SentenceEncoder
+from ...evaluation.similarity import read_scored_pairs
+from ..interrupts import InterruptFlag
+from ..report import write_record
+from ..texts import load_training_texts, split_held_out
+from .collator import DRAW, ROW, ViewCollator
+from .deletion import GATES
+from .geometry import GeometryEvaluator
+from .layers import freeze_lower_layers, reset_top_layers
+from .objectives import Objective, encoder_of
+from .randomness import seeded
+from .recipe import EncoderRecipe
+from .registry import make_augmentation
+from .scorers import score_sentences
+from .sentence import Sentence, read_sentences
+
+OBJECTIVE = "objective.safetensors"  # written last: a checkpoint that has it is complete
+
+
+class EncoderRun:
+    """One run; the folder of the recipe belongs to it.
+
+    Attributes:
+        model: the encoder that is trained.
+        trainer: sentence-transformers' own.
+        total: steps of the whole run.
+    """
+
+    def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False):
+        self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
+        self.quiet = quiet
+        check_alone()
+        self._claim_output(resume)
+        self.model = SentenceTransformer(
+            resolve_encoder(recipe.encoder), device=None if torch.cuda.is_available() else "cpu"
+        )
+        self.model.model_card_data.generate_widget_examples = False  # rows of our dataset are numbers
+        encoder = encoder_of(self.model)
+        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size)
+        texts = load_training_texts(recipe, self.log)
+        rows, held_out = split_held_out(np.arange(len(texts)), recipe.held_out, recipe.seed)
+        if len(held_out) < 2:
+            raise ValueError(
+                f"{len(texts)} sentences are too few: a fifth is held out to measure uniformity, which takes 2 at least. "
+                "Give 10 or more."
+            )
+        if len(rows) < recipe.batch_size:
+            raise ValueError(
+                f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
+                "give more text or a smaller batch_size."
+            )
+        sentences = scored_sentences(self.model, recipe, texts, augmentation.measures)  # by the intact encoder
+        reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
+        freeze_lower_layers(encoder, recipe.freeze_layers)
+        collator = ViewCollator(
+            sentences, augmentation, self.model.tokenizer, encoder, recipe.views, recipe.seed, recipe.mlm_weight > 0
+        )
+        order = draw_rows(rows, recipe)
+        self.total = len(order) // recipe.batch_size
+        with seeded(recipe.seed, self.model.device):  # the head for masked words starts from random weights
+            self.objective = Objective(self.model, recipe)
+        self.interrupt = InterruptFlag()
+        self.trainer = SentenceTransformerTrainer(
+            model=self.model,
+            args=self._arguments(),
+            train_dataset=Dataset.from_dict({ROW: order, DRAW: list(range(len(order)))}),
+            loss=self.objective,
+            evaluator=self._evaluators(collator, held_out.tolist()),
+            data_collator=collator,  # type: ignore[arg-type] # it makes the same features from other columns
+            callbacks=[_Checkpointing(self.objective, self.interrupt)],
+        )
+
+    def log(self, text: str) -> None:
+        """Tell the user, unless they want quiet."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    def _claim_output(self, resume: bool) -> None:
+        """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
+        saved, self.checkpoint = self.output / "recipe.yaml", last_checkpoint(self.output / "checkpoints")
+        if resume and self.checkpoint is not None:
+            self.recipe.check_same(saved)
+            self.log(f"resuming from {self.checkpoint.name}.")
+            return
+        if resume:
+            self.log(f"no checkpoint in {self.output}: starting from the beginning.")
+        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        self.checkpoint = None
+        self.recipe.save(saved)
+
+    def _arguments(self) -> SentenceTransformerTrainingArguments:
+        recipe = self.recipe
+        schedule = {"constant": "constant_with_warmup"}.get(recipe.schedule, recipe.schedule)
+        return SentenceTransformerTrainingArguments(
+            output_dir=str(self.output / "checkpoints"),
+            max_steps=self.total,
+            per_device_train_batch_size=recipe.batch_size,
+            learning_rate=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            warmup_steps=int(recipe.warmup * self.total),
+            lr_scheduler_type=schedule,
+            max_grad_norm=recipe.clip,
+            bf16=recipe.mixed_precision == "bf16",
+            fp16=recipe.mixed_precision == "fp16",
+            seed=recipe.seed,
+            batch_sampler=in_order,
+            eval_strategy="steps",
+            eval_steps=recipe.evaluate_every,
+            save_strategy="steps",
+            save_steps=recipe.checkpoint_every,
+            save_total_limit=recipe.keep,
+            logging_strategy="steps",
+            logging_steps=recipe.log_every,
+            report_to=recipe.trackers or "none",
+            disable_tqdm=self.quiet,
+            use_cpu=not torch.cuda.is_available(),
+            dataloader_pin_memory=False,
+            remove_unused_columns=False,
+        )
+
+    def _evaluators(self, collator: ViewCollator, held_out: list[int]) -> list[BaseEvaluator]:
+        evaluators: list[BaseEvaluator] = [GeometryEvaluator(collator, held_out)]
+        if self.recipe.dev is not None:
+            pairs = read_scored_pairs(Path(self.recipe.dev))
+            evaluators.append(EmbeddingSimilarityEvaluator(pairs.first, pairs.second, pairs.scores, write_csv=False))
+        return evaluators
+
+    def run(self) -> bool:
+        """Train to the end or to Ctrl-C; False in the last case."""
+        if self.checkpoint is not None:
+            self.objective.load_state_dict(load_file(self.checkpoint / OBJECTIVE), strict=False)
+        if self.total == 0:
+            return True
+        with self.interrupt:
+            self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+        done = self.trainer.state.global_step >= self.total
+        if not done:
+            self.log(f"stopped at step {self.trainer.state.global_step}; go on with --resume.")
+        return done
+
+    def complete(self) -> Path:
+        """Write `model/`, a sentence-transformers folder, with recipe, record and log; the checkpoints go."""
+        folder = self.output / "model"
+        temporary = self.output / f".model.{os.getpid()}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        self.model.save_pretrained(str(temporary), create_model_card=False)
+        write_record(temporary, self.recipe, time.time() - self.started, processes=1)
+        history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
+        write_atomically(temporary / "log.jsonl", history)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(temporary, folder)
+        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        return folder
+
+
+class _Checkpointing(TrainerCallback):
+    """Ctrl-C ends a run after its step and a checkpoint; what the objective has learned is saved beside the encoder."""
+
+    def __init__(self, objective: Objective, interrupt: InterruptFlag):
+        self.objective, self.interrupt = objective, interrupt
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        if self.interrupt.is_set:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+        own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
+        save_file(own, folder / f".{OBJECTIVE}")
+        os.replace(folder / f".{OBJECTIVE}", folder / OBJECTIVE)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint.
+
+    >>> last_checkpoint(Path("/no/such/folder")) is None
+    True
+    """
+    complete = [path for path in folder.glob("checkpoint-*") if (path / OBJECTIVE).is_file()]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def in_order(dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> DefaultBatchSampler:
+    """Batches in the dataset's own order, which `draw_rows` has made."""
+    return DefaultBatchSampler(SequentialSampler(dataset), batch_size=batch_size, drop_last=True)
+
+
+def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
+    """The sentences of the whole run in the order of training: every epoch shuffles anew, and no batch crosses two.
+
+    >>> order = draw_rows(np.arange(10), EncoderRecipe(batch_size=4, max_steps=5))
+    >>> len(order), len(set(order[:8])), len(set(order[8:16]))
+    (20, 8, 8)
+    """
+    random, size = np.random.default_rng(recipe.seed), recipe.batch_size
+    steps = recipe.epochs * (len(rows) // size) if recipe.max_steps is None else recipe.max_steps
+    order: list[int] = []
+    while len(order) < steps * size:
+        order += random.permutation(rows)[: len(rows) // size * size].tolist()
+    return order[: steps * size]
+
+
+_SCORED: dict[tuple[Any, ...], list[Sentence]] = {}  # of the last runs of this process: arms go by the same scores
+_SCORED_LIMIT = 4
+
+
+def scored_sentences(
+    model: SentenceTransformer, recipe: EncoderRecipe, texts: Sequence[str], measures: Sequence[str]
+) -> list[Sentence]:
+    """Sentences with the scores that a view goes by: attention of the encoder as it was stored, gates of a checkpoint.
+
+    Runs of one process on the same text share them.
+
+    Args:
+        model: the recipe's encoder, before anything of it is reset or trained.
+    """
+    key = (recipe.encoder, recipe.gates, recipe.max_tokens, tuple(measures), tuple(texts))
+    if key not in _SCORED:
+        scorer = SentenceEncoder(encoder_of(model), model.tokenizer)
+        sentences = read_sentences(scorer.tokenizer, texts, recipe.max_tokens)
+        for measure in measures:
+            judge = SentenceEncoder.from_model(load_model(recipe.gates)) if measure == GATES else scorer
+            judge.max_length = recipe.max_tokens
+            sentences = score_sentences(judge, texts, sentences, [measure])
+        if len(_SCORED) == _SCORED_LIMIT:
+            del _SCORED[next(iter(_SCORED))]
+        _SCORED[key] = sentences
+    return _SCORED[key]
+
+
+def check_alone() -> None:
+    """Raise ValueError where several processes or GPUs would share a run: each batch is contrasted with itself alone.
+
+    >>> check_alone()
+    """
+    processes, gpus = int(os.environ.get("WORLD_SIZE", "1")), torch.cuda.device_count()
+    if processes > 1:
+        raise ValueError(f"an encoder is trained by one process, and {processes} were started: leave out the launcher.")
+    if gpus > 1:
+        raise ValueError(f"an encoder is trained on one GPU, and {gpus} are visible: set CUDA_VISIBLE_DEVICES to one.")
