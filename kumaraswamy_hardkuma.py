@@ -1,4 +1,4 @@
-"""The gate: the Kumaraswamy distribution, its stretched-and-rectified form, the samplers and the rules of selection.
+"""The gate: the Kumaraswamy distribution, its stretched-and-rectified form and the samplers.
 
 All in fp32 (or the wider dtype given) and in log space, so that values and gradients stay finite for shapes from 0.05
 to 100 and for points within 1e-7 of either end of the unit interval.
@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution, constraints
-
-from .batch_hardkuma import same_word
 
 Shape = torch.Size | list[int] | tuple[int, ...]
 TensorOrFloat = TypeVar("TensorOrFloat", Tensor, float)
@@ -310,82 +308,6 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
-
-
-# 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
-_BELOW = 1 - 1e-6
-
-
-def count_at_rate(number: int, rate: float, unit: str = "word") -> int:
-    """How many of `number` words a rate selects: ceil(rate * number), so at least one of any.
-
-    Where gates belong to tokens (`unit` is "token"), as in every checkpoint of 0.1.0, these select what they did then: the
-    nearest number, at least one.
-
-    >>> [count_at_rate(number, 0.25) for number in (0, 1, 4, 5)], count_at_rate(5, 0.25, unit="token")
-    ([0, 1, 1, 2], 1)
-    """
-    if unit == "token":
-        return min(number, max(1, math.floor(rate * number + 0.5)))
-    return math.ceil(rate * _BELOW * number)
-
-
-def select_rate(probs: Tensor, content: Tensor, rate: float, unit: str = "token") -> Tensor:
-    """1 on the most probable tokens of each row, `count_at_rate(n, rate, unit)` of its n content tokens; else 0.
-
-    Args:
-        probs: (..., length)
-        content: (..., length), true where a token may be selected; broadcast against `probs`.
-        rate: a fraction in (0, 1].
-
-    >>> select_rate(torch.tensor([[0.1, 0.9, 0.5, 0.9]]), torch.tensor([[True, True, True, False]]), 0.5)
-    tensor([[0., 1., 1., 0.]])
-    """
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
-    content = content.bool().expand_as(probs)
-    number = content.sum(-1, keepdim=True)
-    # `count_at_rate` in fp32, as not every device has doubles. Where rate * n is a half but for rounding (0.29 * 50),
-    # tokens may be one more or less than it says; what is selected has not changed since 0.1.0.
-    count = (rate * number + 0.5).floor().clamp_min(1) if unit == "token" else (rate * _BELOW * number).ceil()
-    # Stable: of equal tokens the first is selected. Sorting twice gives each token its rank.
-    order = probs.masked_fill(~content, -1.0).argsort(dim=-1, descending=True, stable=True)
-    return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)
-
-
-def select_words(probs: Tensor, content: Tensor, continues: Tensor, rate: float) -> Tensor:
-    """`select_rate` counted in words: 1 on all tokens of the most probable words; a word is as probable as its first token.
-
-    Args:
-        probs: (batch, K, length)
-        content, continues: (batch, length) bool; see `TokenBatch`.
-
-    >>> probs, content = torch.tensor([[[0.9, 0.9, 0.3, 0.1]]]), torch.ones(1, 4, dtype=torch.bool)
-    >>> select_words(probs, content, torch.tensor([[False, True, False, False]]), 0.3)
-    tensor([[[1., 1., 0., 0.]]])
-    """
-    chosen = select_rate(probs, (content & ~continues)[:, None], rate, unit="word")
-    return _whole_words(chosen, content, continues)
-
-
-def select_best_word(probs: Tensor, content: Tensor, continues: Tensor) -> Tensor:
-    """1 on all tokens of the most probable word of each row, the first of equals; arguments as of `select_words`.
-
-    Without sorting, which an exporter does not take.
-
-    >>> probs, content = torch.tensor([[[0.3, 0.3, 0.9, 0.9]]]), torch.ones(1, 4, dtype=torch.bool)
-    >>> select_best_word(probs, content, torch.tensor([[False, True, False, True]]))
-    tensor([[[0., 0., 1., 1.]]])
-    """
-    firsts = (content & ~continues)[:, None].expand_as(probs)
-    values = probs.masked_fill(~firsts, -1.0)
-    best = (values == values.amax(-1, keepdim=True)) & firsts
-    return _whole_words((best & (best.long().cumsum(-1) == 1)).to(probs.dtype), content, continues)
-
-
-def _whole_words(firsts: Tensor, content: Tensor, continues: Tensor) -> Tensor:
-    """From 1 on the first tokens of words to 1 on all their tokens: (batch, K, length)."""
-    return (firsts @ same_word(continues).to(firsts.dtype)) * content[:, None]
 
 
 def expected_selected(probs: Tensor, content: Tensor) -> Tensor:

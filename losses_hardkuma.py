@@ -6,6 +6,7 @@ takes) equals the value and gradient of one process on the joined batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -258,36 +259,40 @@ class LossRows:
         return LossRows(*(torch.cat(values) for values in zip(*(vars(part).values() for part in parts), strict=True)))
 
 
-def loss_weights(config: HardKumaConfig) -> dict[str, float | list[float]]:
+def loss_weights(config: HardKumaConfig, selectors: Sequence[int] | None = None) -> dict[str, float | list[float]]:
     """Weight of every term in the total, by name: loss = sum over terms (and selectors) of weight * term.
 
     >>> loss_weights(HardKumaConfig(lambda_cmp=0.5))["complement"]
     -0.5
     """
+    chosen = range(config.num_selectors) if selectors is None else selectors
     return {
         "rationale": 1.0,
         "complement": -config.lambda_cmp,
-        "sparsity": config.sparsity_weights,
+        "sparsity": [config.selector(k).lambda_s for k in chosen],
         "total_variation": config.lambda_tv,
         "constraint": config.lambda_e,
         "kl": config.lambda_kl,
     }
 
 
-def objective(
-    rows: LossRows, config: HardKumaConfig, multiplier: Tensor, training: bool
+def contrastive_loss(
+    rows: LossRows, config: HardKumaConfig, multiplier: Tensor, training: bool, selectors: Sequence[int] | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The total, (), and its unweighted terms, () each or (K,) for several selectors.
+    """L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint + lambda_kl KL: the total, (), and
+    its unweighted terms, () each or (K,) for several selectors.
 
     Args:
         rows: this process's share of the global batch.
-        multiplier: (K,) Lagrange multipliers, moved in place when `training` (evaluation never moves them).
+        multiplier: (all selectors,) Lagrange multipliers, moved in place when `training` (evaluation never moves them).
+        selectors: numbers of those that the rows are of; all by default.
     """
+    chosen = list(range(config.num_selectors)) if selectors is None else list(selectors)
     content, valid = rows.content, rows.content.any(-1)
     contrast, how = CONTRASTIVE[config.contrastive], (config.temperature, valid, config.similarity)
     terms: dict[str, list[Tensor]] = {"rationale": [], "complement": [], "sparsity": [], "total_variation": []}
     rates = []
-    for k in range(config.num_selectors):
+    for k in range(len(chosen)):
         gates = rows.gates[:, k]
         terms["rationale"].append(contrast(rows.anchor, rows.rationale[:, k], *how))
         against = contrast(rows.anchor, rows.complement[:, k], *how, bounded=config.bound_complement)
@@ -297,24 +302,23 @@ def objective(
         rates.append(selection_rate(rows.probs[:, k], content))
     losses = {name: _per_selector(values) for name, values in terms.items()}
     if config.rate_constraint != "none":
-        losses["constraint"] = _constraint(torch.stack(rates), config, multiplier, training)
-    if config.num_selectors > 1:
+        losses["constraint"] = _constraint(torch.stack(rates), config, multiplier, training, chosen)
+    if len(chosen) > 1:
         losses["kl"] = symmetric_kl(rows.log_odds, content, bounded=config.lambda_kl < 0)
-    weights = loss_weights(config)
+    weights = loss_weights(config, chosen)
     total = torch.stack([(value * value.new_tensor(weights[name])).sum() for name, value in losses.items()]).sum()
     return total, losses
 
 
-def _constraint(rates: Tensor, config: HardKumaConfig, multiplier: Tensor, training: bool) -> Tensor:
-    targets = rates.new_tensor(config.target_rates)
+def _constraint(rates: Tensor, config: HardKumaConfig, multiplier: Tensor, training: bool, selectors: list[int]) -> Tensor:
+    targets = rates.new_tensor([config.selector(k).target_rate for k in selectors])
     if config.rate_constraint == "penalty":
         terms = rate_penalty(rates, targets)
     else:
-        # A copy: the graph keeps what the loss was computed with.
-        terms = rate_lagrangian(rates, targets, multiplier.float().clone())
+        terms = rate_lagrangian(rates, targets, multiplier[selectors].float())
         if training:
             with torch.no_grad():
-                multiplier.copy_(next_multiplier(multiplier, rates, targets, config.multiplier_lr))
+                multiplier[selectors] = next_multiplier(multiplier[selectors], rates, targets, config.multiplier_lr)
     return _per_selector(list(terms))
 
 

@@ -1,14 +1,18 @@
-"""HardKuma: a sentence encoder, and on top of it gates that say which tokens carry the sentence's meaning.
+"""HardKuma: a sentence encoder, and on top of it gates that say which words carry the sentence's meaning.
 
     H = encoder(tokens)                     token states, attention mask m, content mask c (m without special tokens)
-    alpha, beta = selector(H, ...)          one Kumaraswamy gate per content token
-    g ~ HardKuma(alpha, beta)               relaxed in training; in eval the mask 1[P(g > t) > decision_threshold]
+    alpha, beta = selector(H, ...)          one Kumaraswamy gate per word (or token)
+    g                                       in eval the mask 1[P(g > t) > decision_threshold]; in training g ~ HardKuma
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
+
+The released head has two selectors. `meaning` is trained by removal: its log-odds are fitted to what subsets of words keep
+of the sentence's embedding and what is lost without them. `entities` is trained by form: its log-odds are fitted to how words
+are written. The contrastive objective of `return_loss=True` trains gates end to end:
+
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-The steps up to the gates are in modeling_hardkuma.py, the distribution in kumaraswamy_hardkuma.py, the selector in
-gate_head_hardkuma.py, what it reads in features_hardkuma.py, the views in pooling_hardkuma.py, the terms of the loss in
-losses_hardkuma.py.
+A forward pass is read in this order: batch_hardkuma.py, encoder_hardkuma.py, features_hardkuma.py, gate_head_hardkuma.py (and
+kumaraswamy_hardkuma.py), pooling_hardkuma.py, and this file.
 """
 
 from __future__ import annotations
@@ -25,17 +29,35 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, logging
 
-from .batch_hardkuma import EncodedTokens, TokenBatch, content_mask, is_sign, prepare, to_device, tracing, without_autocast
+from .attention_hardkuma import AttentionTap, run_encoder
+from .batch_hardkuma import (
+    EncodedTokens,
+    TokenBatch,
+    attendable,
+    content_mask,
+    prepare,
+    to_device,
+    tracing,
+    without_autocast,
+)
 from .checkpoint_hardkuma import HardKumaPreTrainedModel
-from .configuration_hardkuma import ENTITIES, HardKumaConfig, state_name
-from .encoder_hardkuma import Projection, build_encoder, embedding_table
-from .features_hardkuma import Encoding, InnerStates, TokensAlone, depth_needed, lower_layers, read_features
-from .gate_head_hardkuma import GateHead, mean_over_words
-from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate, select_best_word, select_rate, select_words
-from .losses_hardkuma import LossRows, objective, world_size
-from .pooling_hardkuma import contrasted_embeddings, gated_embeddings, pool, pool_reencoded, sentence_embedding
+from .configuration_hardkuma import ENTITIES, HardKumaConfig
+from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
+from .features_hardkuma import MEASURES, WordFeatures
+from .gate_head_hardkuma import GateHead, WordGates, decide
+from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
+from .losses_hardkuma import LossRows, contrastive_loss, world_size
+from .pooling_hardkuma import frequency_filter, normalize, pool
 from .scoring_hardkuma import Record, gate_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
+
+logger = logging.get_logger(__name__)
+
+EMBEDDINGS = ("rationale", "complement", "anchor")
+# A removed token's g in the attention of `reencode` while training. Attention logits of sharp encoders differ by 20 and
+# more, so it must be small for the token to vanish; the gradient a / g of the weight a that is left stays of ordinary size.
+GATE_FLOOR = 1e-15
+TABLE_TOKENS = 6144  # of one batch of isolated tokens, with the special ones around them
 
 
 @dataclass
@@ -77,8 +99,15 @@ class TrainingOptions(TypedDict, total=False):
     return_rows: bool  # return `LossRows` instead, for a loss over several forward passes (see `losses_of`)
 
 
-class HardKumaCore(HardKumaPreTrainedModel):
-    """What [`HardKumaModel`] is made of, and the steps of its calls."""
+class HardKumaModel(HardKumaPreTrainedModel):
+    """Gates over the tokens of a sentence encoder.
+
+    >>> from hardkuma import HardKumaModel
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> out = model(**model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"))
+    >>> out.gates.shape, out.anchor_embedding.shape
+    (torch.Size([1, 9]), torch.Size([1, 384]))
+    """
 
     encoder: PreTrainedModel
     projections: nn.ModuleList
@@ -91,10 +120,6 @@ class HardKumaCore(HardKumaPreTrainedModel):
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
         self._tokenizer: PreTrainedTokenizerBase | None = None
-        # By depth: the encoder's lower layers, once asked for, and what they were made of; so that no module counts twice.
-        self._lower: dict[int, tuple[Any, PreTrainedModel | None]] = {}
-        self._inner: InnerStates | None = None
-        self._alone: TokensAlone | None = None
         self._freeze()
         self.post_init()
 
@@ -116,153 +141,9 @@ class HardKumaCore(HardKumaPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.set_input_embeddings(value)
+        self.gate_head.resize_vocabulary(len(embedding_table(self.encoder)))
 
-    def _chosen(self, selector: str | None) -> list[int]:
-        """Numbers of the selectors that are asked for: one by its name, or all."""
-        return list(range(self.config.num_selectors)) if selector is None else [self.config.find_selector(selector)]
-
-    def _encode(
-        self,
-        batch: TokenBatch,
-        encoded: EncodedTokens | None = None,
-        selectors: Sequence[int] | None = None,
-        whole: bool = True,
-        **outputs: bool,
-    ) -> Encoding:
-        """Token states and what these selectors read (all by default); only the latter matters if not `whole`."""
-        if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
-            self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
-        lower = None
-        if selectors is not None:
-            selectors = self.gate_head.needed(selectors)
-        if not whole:
-            lower = self._lower_layers(range(self.config.num_selectors) if selectors is None else selectors)
-        if self._inner is None or self._inner.encoder is not self.encoder:
-            self._inner = InnerStates(self.encoder)
-        alone = self._tokens_alone()
-        return read_features(self.encoder, self.config, batch, self._inner, alone, encoded, lower, selectors, **outputs)
-
-    def _tokens_alone(self) -> TokensAlone:
-        if self._alone is None or self._alone.encoder is not self.encoder:
-            self._alone = TokensAlone(self.encoder, self.config)
-        return self._alone
-
-    def remember_tokens(self) -> None:
-        """Encode every token of the vocabulary alone, where a selector reads that ("alone"). A model does so by itself, for
-        tokens that it meets; a graph that is compiled or exported cannot, and is bound to the weights and the device of the
-        time of this call."""
-        if self.config.reads("alone"):
-            self._tokens_alone().remember_all()
-
-    def _lower_layers(self, selectors: Sequence[int]) -> PreTrainedModel | None:
-        """The encoder as far as these selectors read, if there are layers above and its family allows to leave them out."""
-        if tracing():
-            return None
-        depth = depth_needed(self.config, selectors, self.encoder.config.num_hidden_layers)
-        # A copy shares the modules and the attention function of its time.
-        made_of = (self.encoder, self.get_input_embeddings(), self.encoder.config._attn_implementation)
-        if depth not in self._lower or self._lower[depth][0] != made_of:
-            self._lower[depth] = (made_of, lower_layers(self.encoder, depth))
-        return self._lower[depth][1]
-
-    def _probabilities(
-        self, batch: TokenBatch, features: dict[str, Tensor], selectors: Sequence[int]
-    ) -> tuple[Kumaraswamy, Tensor]:
-        """The gates' distribution, and the probability of selection: (batch, selectors, length), 0 off content."""
-        gate = self.gate_head(features, batch, selectors)
-        return gate, gate.selection_probability(self.config.gate_threshold) * batch.content[:, None]
-
-    def _gates(
-        self,
-        gate: Kumaraswamy,
-        probs: Tensor,
-        noise: Tensor | None,
-        batch: TokenBatch,
-        selectors: Sequence[int],
-        rate: float | None,
-    ) -> Tensor:
-        """(batch, selectors, length), 0 off content: drawn in training; in eval by the threshold, or at a rate."""
-        if not self.training:
-            return self._decide(probs, batch, selectors, rate)
-        if rate is not None:
-            raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
-        if noise is None:
-            noise = torch.rand_like(probs)
-        elif noise.shape != probs.shape:
-            raise ValueError(f"noise must be (batch, selectors, length) = {tuple(probs.shape)}, got {tuple(noise.shape)}.")
-        return sample_gate(gate, noise, self.config.sampler, self.config.gate_threshold) * batch.content[:, None]
-
-    def _decide(self, probs: Tensor, batch: TokenBatch, selectors: Sequence[int], rate: float | None) -> Tensor:
-        """In eval: what passes the threshold, or the most probable tokens or words. A sentence always means something, so
-        of a selector whose gates belong to words ("word") at least the most probable word is selected."""
-        units = [self.config.of_selector("selector_unit", k) for k in selectors]
-        if rate is None:
-            return self._pass_threshold(probs, batch, [number for number, unit in enumerate(units) if unit == "word"])
-        rows = []
-        for unit, row in zip(units, probs.split(1, dim=1), strict=True):
-            if unit == "token":
-                rows.append(select_rate(row, batch.content[:, None], rate))
-            else:
-                rows.append(select_words(row, self._words(batch), batch.continues, rate))
-        return torch.cat(rows, dim=1)
-
-    def _pass_threshold(self, probs: Tensor, batch: TokenBatch, never_empty: list[int]) -> Tensor:
-        """What passes the threshold; where nothing does, of the selectors `never_empty` the most probable word."""
-        passed = (probs > self.config.decision_threshold).float()
-        # A compiled graph always looks for the best word; else only where it is needed.
-        if not never_empty or (not tracing() and bool(passed[:, never_empty].amax(-1).all())):
-            return passed
-        rows = list(passed.split(1, dim=1))
-        for number in never_empty:
-            best = select_best_word(probs[:, number : number + 1], self._words(batch), batch.continues)
-            rows[number] = torch.where((rows[number] > 0).any(-1, keepdim=True), rows[number], best)
-        return torch.cat(rows, dim=1)
-
-    def _words(self, batch: TokenBatch) -> Tensor:
-        """(batch, length) bool, the content tokens that are part of words, not of signs; all, where there is no word."""
-        if batch.input_ids is None or self.gate_head.known_kinds is None:
-            return batch.content
-        written = ~is_sign(self.gate_head.known_kinds, batch.input_ids) & batch.content
-        words = (batch.same_word @ written[..., None].float())[..., 0] > 0
-        wordless = ~words.any(-1, keepdim=True)  # not by torch.where, which onnxruntime does not have for bools
-        return words | (batch.content & wordless)
-
-    def _pool_all(self, batch: TokenBatch, states: Tensor) -> Tensor:
-        """Pool(H, m): (batch, 1, hidden)."""
-        return pool(states, batch.mask[:, None], self.config.pooling_modes)
-
-    def _anchor(self, pooled: Tensor) -> Tensor:
-        """The encoder's own sentence embedding: (batch, dim)."""
-        anchor = sentence_embedding(self, pooled)[:, 0]
-        self._check_finite(anchor)
-        return anchor
-
-    def _check_finite(self, vectors: Tensor) -> None:
-        if tracing() or math.isfinite(float(vectors.detach().sum())):
-            return
-        rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
-        if not rows:
-            return  # large numbers, whose sum alone is infinite
-        raise ValueError(
-            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
-            "dtype=torch.float32."
-        )
-
-
-logger = logging.get_logger(__name__)
-
-EMBEDDINGS = ("rationale", "complement", "anchor")
-
-
-class HardKumaModel(HardKumaCore):
-    """Gates over the tokens of a sentence encoder.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> out = model(**model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt"))
-    >>> out.gates.shape, out.anchor_embedding.shape
-    (torch.Size([1, 9]), torch.Size([1, 384]))
-    """
+    # ---- one pass -----------------------------------------------------------------------------------------------------
 
     def forward(
         self,
@@ -273,7 +154,7 @@ class HardKumaModel(HardKumaCore):
         surface_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         continues: Tensor | None = None,
-        selector: str | None = None,
+        selector: str | Sequence[str] | None = None,
         rate: float | None = None,
         return_loss: bool = False,
         return_embeddings: bool = True,
@@ -287,84 +168,282 @@ class HardKumaModel(HardKumaCore):
         Args:
             input_ids, attention_mask, token_type_ids: (batch, length), as the tokenizer gives them, padded on any side.
             special_tokens_mask: (batch, length) 1 on tokens that are never selected; from the token ids by default.
-            surface_ids: (batch, length) word-shape classes, see words_hardkuma.py; 0 = unknown, no shift.
+            surface_ids: (batch, length) classes of the words' written forms, see words_hardkuma.py; 0 = unknown, no shift.
             inputs_embeds: (batch, length, size) instead of `input_ids`. Without ids nobody knows which tokens are special:
                 pass `special_tokens_mask` with them.
             continues: (batch, length) true where a token goes on with the word of the token before; by default what the
-                vocabulary says. Only selectors whose gates belong to words, or that read measures of words, look at it.
-            selector: the name of one selector: the output is then its alone, without a selector axis.
-            rate: select this fraction of each sentence's tokens, the most probable ones, instead of those above the model's
-                own threshold; in (0, 1], in eval mode only. Counted in words where gates belong to words.
+                vocabulary says.
+            selector: the name of one selector: the output is then its alone, without a selector axis. Or several names.
+            rate: select this fraction of each sentence's words (tokens, where gates belong to tokens), the most probable
+                ones, rounded up, instead of those above the model's own threshold; in (0, 1], in eval mode only.
             return_loss: compute `loss` and `losses`; needs a global batch of at least 2.
             return_embeddings: False leaves out rationale and complement (which `reencode` pays for).
             output_attentions, output_hidden_states, return_dict: as in every transformers model.
             options: of a training loop, see [`TrainingOptions`].
         """
+        config = self.config
         unknown = options.keys() - TrainingOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
-        config, return_rows = self.config, options.get("return_rows", False)
-        batch = prepare(
-            config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            special_tokens_mask,
-            surface_ids,
-            inputs_embeds,
-            continues,
-            self.gate_head.known_kinds,
-        )
-        chosen = self._chosen(selector)
-        if selector is not None and (return_loss or return_rows):
-            raise ValueError(f"a loss is over all selectors: leave out selector={selector!r}.")
+        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
+        batch, chosen = self.prepare(*given), self._chosen(selector)
+        needs_loss = return_loss or options.get("return_rows", False)
         if return_loss and len(batch.mask) * world_size() < 2:
             raise ValueError(
                 "return_loss=True needs at least 2 sentences in the global batch, got 1: a contrastive loss compares "
                 "sentences. Use a larger batch."
             )
-        encoding = self._encode(
-            batch,
-            options.get("encoded"),
-            chosen,
-            output_hidden_states=bool(
-                config.output_hidden_states if output_hidden_states is None else output_hidden_states
-            ),
-            output_attentions=bool(config.output_attentions if output_attentions is None else output_attentions),
-        )
-        states = encoding.states
+        hidden = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
+        attentions = bool(config.output_attentions if output_attentions is None else output_attentions)
+        encoded = self._encode(batch, chosen, options.get("encoded"), True, hidden, attentions)
         rationale = complement = losses = loss = None
-        with without_autocast(states.device):  # which would do the gate's arithmetic in half precision
-            gate, probs = self._probabilities(batch, encoding.features, chosen)
-            gates = self._gates(gate, probs, options.get("noise"), batch, chosen, rate)
-            pooled = self._pool_all(batch, states) if encoding.pooled is None else encoding.pooled
-            anchor = self._anchor(pooled)
-            if return_embeddings or return_loss or return_rows:
-                embeddings = encoding.features.get("input")
-                compared, rationale, complement = contrasted_embeddings(self, batch, states, embeddings, gates, pooled)
-                if return_loss or return_rows:
-                    log_odds = gate.selection_log_odds(config.gate_threshold)
-                    rows = LossRows(batch.content, gates, probs, log_odds, compared, rationale, complement)
-                    if return_rows:
-                        return rows
-                    loss, losses = self.losses_of(rows)
-        one = len(chosen) == 1
+        with without_autocast(batch.mask.device):  # which would do the gate's arithmetic in half precision
+            words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+            probs = words.probabilities(config.gate_threshold)
+            gates = (
+                self._sample(words, probs, options.get("noise"), rate)
+                if self.training
+                else self._decide(words, probs, chosen, rate)
+            )
+            anchor = self.embed_pooled(encoded.pooled)[:, 0]
+            self._check_finite(anchor)
+            gates, probs = words.spread(gates), words.spread(probs)
+            if return_embeddings or needs_loss:
+                compared, rationale, complement = self.view(batch, encoded, gates)
+            if needs_loss:
+                log_odds = words.spread(words.gate.selection_log_odds(config.gate_threshold))
+                rows = LossRows(batch.content, gates, probs, log_odds, compared, rationale, complement)
+                if options.get("return_rows", False):
+                    return rows
+                loss, losses = self.losses_of(rows, selector)
+        one = len(chosen) == 1 and not (isinstance(selector, (list, tuple)) and self.config.num_selectors > 1)
+
+        def to_caller(values: Tensor) -> Tensor:
+            return _without_axis(batch.restore(values, dim=2), one)
+
         output = HardKumaOutput(
             loss=loss,
             losses=losses,
-            last_hidden_state=batch.restore(states),
-            gates=_without_axis(batch.restore(gates, dim=2), one),
-            gate_probs=_without_axis(batch.restore(probs, dim=2), one),
+            last_hidden_state=batch.restore(encoded.states),
+            gates=to_caller(gates),
+            gate_probs=to_caller(probs),
             anchor_embedding=anchor,
             rationale_embedding=None if rationale is None else _without_axis(rationale, one),
             complement_embedding=None if complement is None else _without_axis(complement, one),
-            alpha=_without_axis(batch.restore(gate.alpha, dim=2), one),
-            beta=_without_axis(batch.restore(gate.beta, dim=2), one),
-            hidden_states=_each(encoding.hidden_states, batch.restore),
-            attentions=_each(encoding.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            alpha=to_caller(words.spread(words.gate.alpha)),
+            beta=to_caller(words.spread(words.gate.beta)),
+            hidden_states=_each(encoded.hidden_states, batch.restore),
+            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
         )
         return_dict = config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
+
+    def prepare(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special_tokens_mask: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        continues: Tensor | None = None,
+    ) -> TokenBatch:
+        """The tokens as the encoder takes them: checked, padded on the right, each with its word; arguments of `forward`."""
+        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
+        return prepare(self.config, *given, self.gate_head.token_roles)
+
+    def encode_batch(
+        self,
+        batch: TokenBatch,
+        keep: Tensor | None = None,
+        *,
+        layers: Sequence[int] = (),
+        whole: bool = True,
+        attention: bool = False,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> Encoded:
+        """The one way to a sentence vector: tokens in, states and pooled states out; `embed_pooled` makes embeddings of these.
+
+        Args:
+            keep: (batch, sets, length) in [0, 1]: instead of all tokens, these alone, every set by itself; `pooled` is then
+                (batch, sets, ...) and there are no states. In eval 1 or 0: removed tokens are left out of the batch. In
+                training they stay, with log g on their attention logits and g as pooling weight, so that gates learn.
+            layers: numbers of the layers whose states to keep.
+            whole: False stops after the last of `layers`, where nothing else is wanted.
+            attention: sum up the attention of `config.attention_layers`.
+        """
+        if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
+            self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
+        modes = self.config.pooling_modes
+        if keep is not None:
+            with torch.autocast(device_type=batch.mask.device.type, enabled=batch.autocast):
+                return Encoded(
+                    None, {}, pooled=self._pool_gated(batch, keep) if self.training else self._pool_kept(batch, keep)
+                )
+        attended = self.config.attention_layers if attention else None
+        encoded = encode(self.encoder, batch, layers, whole, attended, output_hidden_states, output_attentions)
+        if encoded.states is not None:
+            encoded.pooled = pool(encoded.states, batch.mask[:, None], modes)
+        return encoded
+
+    def _pool_kept(self, batch: TokenBatch, keep: Tensor) -> Tensor:
+        modes = self.config.pooling_modes
+        # Weights by position count the places of the whole sentence, so tokens must stay in theirs.
+        packs = "weightedmean" not in modes
+        return encode_kept(
+            self.encoder, batch, keep > 0, lambda states, mask: pool(states, mask[:, None], modes)[:, 0], packs
+        )
+
+    def _pool_gated(self, batch: TokenBatch, gates: Tensor) -> Tensor:
+        sets, weights = gates.shape[1], gates.flatten(0, 1)
+        ids, types, embeddings = (
+            None if tensor is None else tensor.repeat_interleave(sets, 0)
+            for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
+        )
+        tap = AttentionTap(key_bias=torch.log(weights * (1 - GATE_FLOOR) + GATE_FLOOR))
+        mask = attendable(batch.mask).repeat_interleave(sets, 0)
+        states = run_encoder(self.encoder, ids, mask, types, tap, embeddings).last_hidden_state
+        return pool(states, weights[:, None], self.config.pooling_modes)[:, 0].unflatten(0, (-1, sets))
+
+    def embed_pooled(self, pooled: Tensor) -> Tensor:
+        """Sentence embeddings (..., dim) from pooled states (..., hidden): the encoder's own last steps, what
+        `SentenceTransformer.encode` gives."""
+        vectors = self._project(pooled)
+        return normalize(vectors) if self.config.normalize else vectors
+
+    def view(self, batch: TokenBatch, encoded: Encoded, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the losses compare: anchor (batch, dim), rationale and complement (batch, K, dim), all of one view.
+
+        Args:
+            gates: (batch, K, length).
+        """
+        number, both = gates.shape[1], [gates, 1 - gates]
+        if self.config.view != "input":
+            vectors = self._gated(batch, encoded, torch.cat(both, dim=1))
+            return self._filtered(self._project(encoded.pooled))[:, 0], vectors[:, :number], vectors[:, number:]
+        # Input embeddings live in a space of their own, so the anchor is pooled from them too.
+        vectors = self._gated(batch, encoded, torch.cat([torch.ones_like(gates[:, :1]), *both], dim=1))
+        return vectors[:, 0], vectors[:, 1 : number + 1], vectors[:, number + 1 :]
+
+    def _gated(self, batch: TokenBatch, encoded: Encoded, gates: Tensor) -> Tensor:
+        """Embeddings of the sentences under gates (batch, sets, length), by the model's view: (batch, sets, dim)."""
+        modes, mask, content = self.config.pooling_modes, batch.mask[:, None].float(), batch.content[:, None].float()
+        if self.config.view == "hidden":
+            # As written: special tokens have g = 0, so they are part of the complement.
+            return self._filtered(self._project(pool(encoded.states, mask * gates, modes)))
+        if self.config.view == "input":
+            given = batch.inputs_embeds
+            embeddings = self.get_input_embeddings()(batch.input_ids) if given is None else given
+            centred = embeddings.float() - self.gate_head.input_center.float()
+            return self._filtered(pool(centred, content * gates, modes))
+        # Special tokens always stay, as they would around a shorter sentence.
+        kept = mask * (1 - content) + content * gates
+        return self._filtered(self._project(self.encode_batch(batch, keep=kept).pooled))
+
+    def _filtered(self, vectors: Tensor) -> Tensor:
+        config = self.config
+        vectors = frequency_filter(vectors, config.frequency_filter, config.frequency_low, config.frequency_high)
+        return normalize(vectors) if config.normalize else vectors
+
+    def _project(self, vectors: Tensor) -> Tensor:
+        for projection in self.projections:
+            vectors = projection(vectors)
+        return vectors
+
+    def _chosen(self, selector: str | Sequence[str] | None) -> list[int]:
+        """Numbers of the selectors that are asked for: by name, or all."""
+        if selector is None:
+            return list(range(self.config.num_selectors))
+        names = [selector] if isinstance(selector, str) else selector
+        return [self.config.find_selector(name) for name in names]
+
+    def _encode(
+        self,
+        batch: TokenBatch,
+        selectors: Sequence[int],
+        stored: EncodedTokens | None = None,
+        whole: bool = True,
+        hidden_states: bool = False,
+        attentions: bool = False,
+    ) -> Encoded:
+        """What these selectors read of a batch, from the encoder or from what it gave earlier."""
+        needed = self.gate_head.needed(selectors)
+        attention = self.config.reads("attention", needed)
+        if stored is not None:
+            if hidden_states or attentions:
+                raise ValueError(
+                    "encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask."
+                )
+            return self._from_stored(batch, stored, attention)
+        compares = any(self.config.reads(name, needed) for name in ("anchor", *MEASURES))
+        return self.encode_batch(
+            batch,
+            layers=self.config.layers(needed),
+            whole=whole or compares,
+            attention=attention,
+            output_hidden_states=hidden_states,
+            output_attentions=attentions,
+        )
+
+    def _from_stored(self, batch: TokenBatch, stored: EncodedTokens, attention: bool) -> Encoded:
+        inner = self._inner_layers()
+        wanted = {"states": True, "layer_states": bool(inner), "attention": attention}
+        tensors: dict[str, Tensor] = {}
+        for name in (name for name, needed in wanted.items() if needed):
+            tensor = stored.get(name)
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"a selector reads it, but encoded has no {name!r}; take it from model.encode_tokens.")
+            if tensor.shape[:2] != batch.mask.shape:
+                raise ValueError(
+                    f"encoded {name!r} has shape {tuple(tensor.shape)} for input_ids {tuple(batch.mask.shape)}."
+                )
+            tensors[name] = batch.align(tensor)
+        states = tensors["states"]
+        layers = {self.encoder.config.num_hidden_layers: states}
+        if inner:
+            size = tensors["layer_states"].shape[-1]
+            if size != len(inner) * states.shape[-1]:
+                raise ValueError(
+                    f"encoded 'layer_states' has {size} numbers a token, which are not those of layers {inner}."
+                )
+            layers |= dict(zip(inner, tensors["layer_states"].chunk(len(inner), dim=-1), strict=True))
+        pooled = pool(states, batch.mask[:, None], self.config.pooling_modes)
+        return Encoded(states, layers, pooled, tensors.get("attention"))
+
+    def _inner_layers(self) -> list[int]:
+        return [layer for layer in self.config.layers() if layer < self.encoder.config.num_hidden_layers]
+
+    def _sample(self, words: WordGates, probs: Tensor, noise: Tensor | None, rate: float | None) -> Tensor:
+        """Gates of words as they are drawn in training: (batch, K, slots), 0 off content. Noise is that of tokens (batch, K,
+        length); word number n takes what is at place n."""
+        if rate is not None:
+            raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
+        shape = words.index.shape
+        if noise is None:
+            noise = torch.rand(shape, device=probs.device, dtype=probs.dtype)
+        elif noise.shape != shape:
+            raise ValueError(f"noise must be (batch, selectors, length) = {tuple(shape)}, got {tuple(noise.shape)}.")
+        padding = noise.new_full((*shape[:2], 1), 0.5)
+        noise = torch.cat([noise, padding], dim=-1)[..., : probs.shape[-1]]
+        return sample_gate(words.gate, noise, self.config.sampler, self.config.gate_threshold) * words.content
+
+    def _decide(self, words: WordGates, probs: Tensor, chosen: Sequence[int], rate: float | None) -> Tensor:
+        units = [self.config.selector(k).unit for k in chosen]
+        return decide(words, probs, units, self.config.decision_threshold, rate)
+
+    def _check_finite(self, vectors: Tensor) -> None:
+        if tracing() or math.isfinite(float(vectors.detach().sum())):
+            return
+        rows = (~torch.isfinite(vectors).all(-1)).nonzero().flatten().tolist()
+        if not rows:
+            return  # large numbers, whose sum alone is infinite
+        raise ValueError(
+            f"the encoder returned NaN or infinity for rows {rows[:8]} of the batch; check its weights, or try "
+            "dtype=torch.float32."
+        )
+
+    # ---- parts of a pass ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def gate_probabilities(
@@ -380,26 +459,18 @@ class HardKumaModel(HardKumaCore):
         """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads inner
         layers alone, the encoder stops there: cheaper than a sentence embedding.
 
-        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
+        >>> selectors = {"meaning": {"layer": 4}}
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selectors=selectors).eval()
         >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
         >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
         True
         """
-        batch = prepare(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            special_tokens_mask,
-            surface_ids,
-            None,
-            continues,
-            self.gate_head.known_kinds,
-        )
-        chosen = self._chosen(selector)
-        features = self._encode(batch, None, chosen, whole=False).features
-        with without_autocast(features["state"].device):
-            probs = self._probabilities(batch, features, chosen)[1]
+        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, None, continues)
+        batch, chosen = self.prepare(*given), self._chosen(selector)
+        encoded = self._encode(batch, chosen, whole=False)
+        with without_autocast(batch.mask.device):
+            words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+            probs = words.spread(words.probabilities(self.config.gate_threshold))
         self._check_finite(probs.flatten(1))
         return _without_axis(batch.restore(probs, dim=2), len(chosen) == 1)
 
@@ -421,24 +492,26 @@ class HardKumaModel(HardKumaCore):
 
         Returns:
             "states" (batch, length, hidden); where selectors read other layers than the last, "layer_states" of those, side
-            by side; where it reads attention, "attention" (batch, length, 2); and "anchor" (batch, dim), for the caller.
+            by side; where one reads attention, "attention" (batch, length, 2); and "anchor" (batch, dim), for the caller.
 
-        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_layer=4).eval()
+        >>> selectors = {"meaning": {"layer": 4}}
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selectors=selectors).eval()
         >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
         >>> encoded = model.encode_tokens(**inputs)
         >>> sorted(encoded), torch.equal(model(**inputs, encoded=encoded).gate_probs, model(**inputs).gate_probs)
         (['anchor', 'layer_states', 'states'], True)
         """
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
-        encoding = self._encode(batch)
-        anchor = self._anchor(self._pool_all(batch, encoding.states))
-        encoded = EncodedTokens(states=batch.restore(encoding.states), anchor=anchor)
-        inner = [encoding.features[state_name(layer)] for layer in self.config.inner_layers]
+        batch = self.prepare(input_ids, attention_mask, token_type_ids)
+        encoded = self._encode(batch, range(self.config.num_selectors))
+        anchor = self.embed_pooled(encoded.pooled)[:, 0]
+        self._check_finite(anchor)
+        result = EncodedTokens(states=batch.restore(encoded.states), anchor=anchor)
+        inner = [encoded.layers[layer] for layer in self._inner_layers()]
         if inner:
-            encoded["layer_states"] = batch.restore(torch.cat(inner, dim=-1))
-        if self.config.reads("attention"):
-            encoded["attention"] = batch.restore(encoding.features["attention"])
-        return encoded
+            result["layer_states"] = batch.restore(torch.cat(inner, dim=-1))
+        if encoded.attention is not None:
+            result["attention"] = batch.restore(encoded.attention)
+        return result
 
     @torch.no_grad()
     def selector_inputs(
@@ -450,29 +523,28 @@ class HardKumaModel(HardKumaCore):
         surface_ids: Tensor | None = None,
         continues: Tensor | None = None,
         encoded: EncodedTokens | None = None,
-    ) -> Tensor:
-        """What one selector reads of each token, (batch, length, size); where its gates belong to words, the mean over the
-        tokens of each word. `gate_head.selectors[selector]` makes shapes of it: a frozen encoder needs to run only once.
+    ) -> tuple[Tensor, Tensor]:
+        """What one selector reads of each word, and which words can be selected: a frozen encoder needs to run only once.
 
-        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_unit="word").eval()
-        >>> inputs = model.tokenizer(["Marie Curie moved to Paris."], return_tensors="pt")
-        >>> alpha, beta = model.gate_head.selectors[0](model.selector_inputs(0, **inputs))
-        >>> bool(torch.allclose(alpha, model(**inputs).alpha, atol=1e-5))
-        True
+        Returns:
+            x: (words, size) of all content words of all rows, row after row; `gate_head.log_odds(selector, x)` is trained.
+            counts: (batch,) how many each row has.
+
+        >>> selectors = {"meaning": {"unit": "word"}}
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selectors=selectors).eval()
+        >>> inputs = model.tokenizer(["Marie Curie moved to Paris.", "Rain."], padding=True, return_tensors="pt")
+        >>> x, counts = model.selector_inputs(0, **inputs)
+        >>> x.shape, counts
+        (torch.Size([8, 384]), tensor([6, 2]))
         """
-        batch = prepare(
-            self.config,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            None,
-            surface_ids,
-            None,
-            continues,
-            self.gate_head.known_kinds,
-        )
-        x = self.gate_head.join(selector, self._encode(batch, encoded, [selector]).features)
-        return batch.restore(mean_over_words(batch.same_word) @ x if self.gate_head.by_word(selector) else x)
+        batch = self.prepare(input_ids, attention_mask, token_type_ids, None, surface_ids, None, continues)
+        features = self._features(selector, batch, encoded)
+        with without_autocast(batch.mask.device):
+            return self.gate_head.selector_inputs(selector, features)[features.content], features.content.sum(-1)
+
+    def _features(self, selector: int, batch: TokenBatch, stored: EncodedTokens | None) -> WordFeatures:
+        passed = self._encode(batch, [selector], stored)
+        return self.gate_head.features(passed, batch, [selector], self.get_input_embeddings())[0]
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -483,14 +555,18 @@ class HardKumaModel(HardKumaCore):
         Returns:
             (batch, sets, dim), each as `SentenceTransformer.encode` would give it
         """
-        batch = prepare(self.config, input_ids, attention_mask)
-        content = batch.content[:, None].float()
-        kept = batch.mask[:, None] * (1 - content) + content * batch.align(kept, dim=2)
-        return sentence_embedding(self, pool_reencoded(self, batch, kept))
+        batch = self.prepare(input_ids, attention_mask)
+        content = batch.content[:, None]
+        kept = (batch.mask[:, None] & ~content) | (content & batch.align(kept, dim=2).bool())
+        return self.embed_pooled(self._pool_kept(batch, kept))
 
-    def losses_of(self, rows: LossRows) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share."""
-        return objective(rows, self.config, self.gate_head.rate_multiplier, self.training)
+    def losses_of(self, rows: LossRows, selector: str | Sequence[str] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total loss and its unweighted terms, over the global batch of which `rows` are this process's share.
+
+        Args:
+            selector: whose rows these are, as in `forward`.
+        """
+        return contrastive_loss(rows, self.config, self.gate_head.rate_multiplier, self.training, self._chosen(selector))
 
     def gate_distribution(self, output: HardKumaOutput) -> Kumaraswamy:
         """The gates' distribution of an output, with `p_zero`, `p_one`, `mean`, ... per token (stretched sampler)."""
@@ -499,7 +575,7 @@ class HardKumaModel(HardKumaCore):
         return make_gate(output.alpha, output.beta, config.sampler, config.stretch_low, config.stretch_high)
 
     def gate_records(self, texts: list[str], **options: Any) -> list[Record]:
-        """Words and spans of each text as plain JSON values; options of `words_hardkuma.gate_records`.
+        """Words and spans of each text as plain JSON values; options of `scoring_hardkuma.gate_records`.
 
         >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
         >>> model.gate_records(["Marie moved."], rate=1.0)[0]["spans"][0]["text"]
@@ -529,34 +605,39 @@ class HardKumaModel(HardKumaCore):
         """
         if embedding not in EMBEDDINGS:
             raise ValueError(f"embedding must be one of {', '.join(EMBEDDINGS)}; got {embedding!r}.")
-        tokens = bool(self.config.output_hidden_states)
+        tokens, batch = bool(self.config.output_hidden_states), self.prepare(input_ids, attention_mask, token_type_ids)
         # As in `forward`, without what nobody asked for: gates, the other embeddings, the layers that only they need.
-        batch = prepare(self.config, input_ids, attention_mask, token_type_ids, kinds=self.gate_head.known_kinds)
         chosen = [] if embedding == "anchor" else [self.config.find_selector(selector)]
         whole = tokens or embedding == "anchor" or self.config.view == "hidden"
-        encoding = self._encode(batch, None, chosen, whole=whole)
-        with torch.autocast(device_type=encoding.states.device.type, enabled=False):
+        encoded = self._encode(batch, chosen, whole=whole)
+        with without_autocast(batch.mask.device):
             if embedding == "anchor":
-                anchor = self._anchor(self._pool_all(batch, encoding.states))
-                return _sentence_features(anchor, batch.restore(encoding.states) if tokens else None)
-            gate, probs = self._probabilities(batch, encoding.features, chosen)
-            self._check_finite(probs.flatten(1))
-            gates = self._gates(gate, probs, None, batch, chosen, rate) * batch.content[:, None]
-            if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
-                logger.warning_once(
-                    "in some sentences no token passes the model's threshold: their rationale embeddings are all the same. "
-                    "encode(texts, rate=0.5) selects tokens in every sentence."
+                vectors = self.embed_pooled(encoded.pooled)[:, 0]
+                self._check_finite(vectors)
+            else:
+                words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+                probs = words.probabilities(self.config.gate_threshold)
+                self._check_finite(probs.flatten(1))
+                sampled = (
+                    self._sample(words, probs, None, rate) if self.training else self._decide(words, probs, chosen, rate)
                 )
-            weights = gates if embedding == "rationale" else 1 - gates
-            embeddings = encoding.features.get("input")
-            gated = gated_embeddings(self, batch, encoding.states, embeddings, weights).flatten(1)
-        return _sentence_features(gated, batch.restore(encoding.states) if tokens else None)
+                gates = words.spread(sampled) * batch.content[:, None]
+                if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
+                    logger.warning_once(
+                        "in some sentences no token passes the model's threshold: their rationale embeddings are all the "
+                        "same. encode(texts, rate=0.5) selects tokens in every sentence."
+                    )
+                vectors = self._gated(batch, encoded, gates if embedding == "rationale" else 1 - gates).flatten(1)
+        result: dict[str, Any] = {"embedding": vectors}
+        return {**result, "hidden_states": (batch.restore(encoded.states),)} if tokens else result
+
+    # ---- state of the gate head that is not trained by gradients ------------------------------------------------------
 
     @torch.no_grad()
     def adapt_surface(self, batches: Iterable[dict[str, Any]]) -> Tensor:
         """Estimate the log-odds of the word-shape classes from this model's own gates on unlabelled text, in one pass.
 
-        A class moves n / (n + surface_shrinkage) of the way from its old log-odds, n its number of tokens in this text.
+        A class moves n / (n + form_shrinkage) of the way from its old log-odds, n its number of tokens in this text.
 
         Args:
             batches: iterable of tokenised batches, each with `surface_ids` (see `surface_batch`).
@@ -580,21 +661,56 @@ class HardKumaModel(HardKumaCore):
             raise ValueError("no content token with a surface class was seen: give at least one non-empty text.")
         shifts = statistics.shifts()
         for k in range(self.config.num_selectors):
-            if self.config.of_selector("selector_unit", k) == "name":
+            if self.config.selector(k).unit == "name":
                 shifts[k] = capitals_against_lower(shifts[k])
         # Little text changes little: w of the way from the old value to that of this text.
-        weights = statistics.weights(self.config.surface_shrinkage).to(self.device)
+        weights = statistics.weights(self.config.form_shrinkage).to(self.device)
         self.gate_head.surface_log_odds.lerp_(shifts.to(self.device), weights)
         return self.gate_head.surface_log_odds.clone()
+
+    @torch.no_grad()
+    def build_isolated_table(self, progress: bool = False) -> None:
+        """Fill the gate head's table of isolated tokens, where a selector reads it: every token of the vocabulary is encoded
+        alone, between the special tokens of a text, and kept in the directions in which these vectors differ most, in int8.
+
+        Done once, before a head is trained; it belongs to the encoder's weights of that time.
+
+        Args:
+            progress: show a bar.
+        """
+        if not self.config.reads("isolated"):
+            return
+        head, size = self.gate_head, self.config.vocab_size
+        before, behind = (torch.tensor(part, dtype=torch.long) for part in self.config.frame_token_ids)
+        step = max(1, TABLE_TOKENS // (1 + len(before) + len(behind)))
+        training = self.training
+        self.eval()
+        parts = []
+        bar = logging.tqdm(total=size, desc="isolated tokens", unit="token", disable=not progress)
+        with torch.autocast(device_type=self.device.type, enabled=False), bar:
+            for tokens in torch.arange(size).split(step):
+                rows = [before.expand(len(tokens), -1), tokens[:, None], behind.expand(len(tokens), -1)]
+                ids = torch.cat(rows, dim=1).to(self.device)
+                pooled = self.encode_batch(self.prepare(ids, special_tokens_mask=torch.zeros_like(ids))).pooled
+                parts.append(normalize(pooled[:, 0, : self.config.hidden_size]).cpu())
+                bar.update(len(tokens))
+        self.train(training)
+        vectors = torch.cat(parts)  # (vocabulary, hidden), of length 1
+        # Directions of the largest eigenvalues of E^T E; their signs are arbitrary, so they are fixed.
+        directions = torch.linalg.eigh(vectors.double().T @ vectors.double())[1].flip(1)[
+            :, : head.isolated_directions.shape[1]
+        ]
+        directions = (directions * directions.sum(0).sign().where(directions.sum(0) != 0, 1.0)).float()
+        reduced = vectors @ directions
+        scale = reduced.abs().amax(-1).clamp_min(1e-12) / 127
+        head.isolated_table.copy_((reduced / scale[:, None]).round())
+        head.isolated_scale.copy_(scale)
+        head.isolated_directions.copy_(directions)
 
 
 def _without_axis(tensor: Tensor, one: bool) -> Tensor:
     """(batch, K, ...) -> (batch, ...) where one selector is asked for or there is only one."""
     return tensor[:, 0] if one else tensor
-
-
-def _sentence_features(embedding: Tensor, states: Tensor | None) -> dict[str, Any]:
-    return {"embedding": embedding} if states is None else {"embedding": embedding, "hidden_states": (states,)}
 
 
 def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:

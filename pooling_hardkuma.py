@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
-
-from .attention_hardkuma import AttentionTap, run_encoder
-from .batch_hardkuma import TokenBatch, attendable
-from .configuration_hardkuma import HardKumaConfig
-from .gate_head_hardkuma import GateHead
+from torch import Tensor
 
 # Below this a weight sum or a norm counts as zero. The result is then the zero vector, with a gradient of ordinary size
 # (the denominator is taken as 1), so that an empty selection can still be left by gradient steps.
@@ -120,95 +112,3 @@ def frequency_filter(vectors: Tensor, kind: str, low: float, high: float) -> Ten
     if kind in ("high", "band"):
         keep &= fraction >= low
     return torch.fft.irfft(spectrum * keep, n=vectors.shape[-1], dim=-1)
-
-
-# A removed token's g in the attention of `reencode` while training. Attention logits of sharp encoders differ by 20 and
-# more, so it must be small for the token to vanish; the gradient a / g of the weight a that is left stays of ordinary size.
-GATE_FLOOR = 1e-15
-
-
-class GatedEncoder(Protocol):
-    """What the views need of a model; `HardKumaModel` is one."""
-
-    config: HardKumaConfig
-    encoder: PreTrainedModel
-    projections: nn.ModuleList
-    gate_head: GateHead
-    training: bool
-
-
-def sentence_embedding(model: GatedEncoder, pooled: Tensor) -> Tensor:
-    """The encoder's own last steps, from pooled states (..., hidden) to embeddings (..., dim): what
-    `SentenceTransformer.encode` gives, without any filter."""
-    vectors = _project(model, pooled)
-    return normalize(vectors) if model.config.normalize else vectors
-
-
-def view_embedding(model: GatedEncoder, pooled: Tensor, project: bool = True) -> Tensor:
-    """The same with the frequency filter before normalisation: what rationale, complement and the losses' anchor get."""
-    config = model.config
-    vectors = _project(model, pooled) if project else pooled
-    vectors = frequency_filter(vectors, config.frequency_filter, config.frequency_low, config.frequency_high)
-    return normalize(vectors) if config.normalize else vectors
-
-
-def _project(model: GatedEncoder, vectors: Tensor) -> Tensor:
-    for projection in model.projections:
-        vectors = projection(vectors)
-    return vectors
-
-
-def contrasted_embeddings(
-    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor, pooled: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What the losses compare: anchor (batch, dim), rationale and complement (batch, K, dim), all of one view.
-
-    Args:
-        states: (batch, length, hidden) the encoder's last states.
-        embeddings: (batch, length, size) its input embeddings; for the view of them alone.
-        gates: (batch, K, length)
-        pooled: (batch, 1, hidden) the states pooled over all tokens.
-    """
-    count, both = gates.shape[1], [gates, 1 - gates]
-    if model.config.view != "input":
-        vectors = gated_embeddings(model, batch, states, embeddings, torch.cat(both, dim=1))
-        return view_embedding(model, pooled)[:, 0], vectors[:, :count], vectors[:, count:]
-    # Input embeddings live in a space of their own, so the anchor is pooled from them too.
-    everything = torch.ones_like(gates[:, :1])
-    vectors = gated_embeddings(model, batch, states, embeddings, torch.cat([everything, *both], dim=1))
-    return vectors[:, 0], vectors[:, 1 : count + 1], vectors[:, count + 1 :]
-
-
-def gated_embeddings(
-    model: GatedEncoder, batch: TokenBatch, states: Tensor, embeddings: Tensor | None, gates: Tensor
-) -> Tensor:
-    """Embeddings of the sentences under gates (batch, sets, length), by the model's view: (batch, sets, dim)."""
-    modes = model.config.pooling_modes
-    mask, content = batch.mask[:, None].float(), batch.content[:, None].float()
-    if model.config.view == "hidden":
-        # As written: special tokens have g = 0, so they are part of the complement.
-        return view_embedding(model, pool(states, mask * gates, modes))
-    if model.config.view == "input":
-        assert embeddings is not None
-        centred = embeddings.float() - model.gate_head.input_center.float()
-        return view_embedding(model, pool(centred, content * gates, modes), project=False)
-    # Special tokens always stay, as they would around a shorter sentence.
-    return view_embedding(model, pool_reencoded(model, batch, mask * (1 - content) + content * gates))
-
-
-def pool_reencoded(model: GatedEncoder, batch: TokenBatch, kept: Tensor) -> Tensor:
-    """Run the encoder on gated inputs and pool. kept: (batch, sets, length) in [0, 1] -> (batch, sets, hidden)."""
-    sets = kept.shape[1]
-    weights = kept.flatten(0, 1)
-    ids, embeddings, types = (
-        None if tensor is None else tensor.repeat_interleave(sets, 0)
-        for tensor in (batch.input_ids, batch.inputs_embeds, batch.token_type_ids)
-    )
-    if model.training:
-        tap = AttentionTap(key_bias=torch.log(weights * (1 - GATE_FLOOR) + GATE_FLOOR))
-        mask = attendable(batch.mask).repeat_interleave(sets, 0)
-    else:
-        tap, mask = None, attendable(weights > 0)  # hard gates: the removed tokens are simply not there
-    with torch.autocast(device_type=weights.device.type, enabled=batch.autocast):
-        states = run_encoder(model.encoder, ids, mask, types, tap, embeddings).last_hidden_state
-    return pool(states, weights[:, None], model.config.pooling_modes)[:, 0].unflatten(0, (-1, sets))

@@ -19,8 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig
-from .gate_head_hardkuma import GateHead
-from .kumaraswamy_hardkuma import count_at_rate
+from .gate_head_hardkuma import GateHead, count_at_rate
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
 
 # How the values of a word's tokens make the value of the word.
@@ -355,8 +354,8 @@ def reads_shapes(model: GateModel, selectors: Sequence[int] | None = None) -> bo
     """
     config, head = model.config, model.gate_head
     chosen = range(config.num_selectors) if selectors is None else selectors
-    shifted = [k for k in chosen if config.of_selector("surface_weight", k)]
-    return bool(head.surface_log_odds[shifted].any()) or config.reads("shape", head.needed(list(chosen)))
+    shifted = [k for k in chosen if config.selector(k).form_weight]
+    return bool(head.surface_log_odds[shifted].any()) or config.reads("form", head.needed(list(chosen)))
 
 
 class TextChunk:
@@ -398,7 +397,7 @@ class TextChunk:
         if shaped:
             index = self.index if words is None else WordIndex(own_words, lengths)
             self._inputs["surface_ids"] = SurfaceIndex(texts, own_words, index).ids(*spots)[0]
-        if any(model.gate_head.needs_words(number) for number in selectors):
+        if any(model.config.selector(number).unit != "token" for number in selectors):
             self._inputs["continues"] = self.index.continues(*spots)[0]
         self._padding = {
             "input_ids": model.tokenizer.pad_token_id or 0,
@@ -490,7 +489,7 @@ class ScoredText:
         probabilities: one for each word, in [0, 1]: the largest of its tokens'.
         windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
         threshold: the model's own, which decides where neither rate nor threshold is given.
-        unit: what the selector's gates belong to; see `selector_unit` in the configuration.
+        unit: what the selector's gates belong to; see `SelectorConfig`.
         scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
     """
 
@@ -517,7 +516,7 @@ class ScoredText:
         """
         check_selection(rate, threshold)
         if rate is not None:
-            return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
+            return self._decide_rate(count_at_rate(len(self.words), rate))
         if threshold is None and self._is_grammar():
             return [False] * len(self.words)
         bar = self.threshold if threshold is None else threshold
@@ -824,7 +823,7 @@ def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggr
     aggregates = ["max"] if aggregate == "max" else ["max", aggregate]
     spans = list(pairwise(chunk.index.firsts))
     for number, (probabilities, *others) in zip(selectors, chunk.values(aggregates), strict=True):
-        unit = model.config.of_selector("selector_unit", number)
+        unit = model.config.selector(number).unit
         yield [
             ScoredText(
                 text,

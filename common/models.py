@@ -14,7 +14,7 @@ from transformers.utils import logging
 from ..modeling_hardkuma import HardKumaModel
 
 CONFIG = "config.json"
-RELEASED = Path(__file__).parents[1] / "released"
+RELEASED = Path(__file__).parents[1]  # the package's own folder is a Hub model repository
 
 
 def load_released() -> tuple[HardKumaModel, PreTrainedTokenizerBase]:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..apps.pairs import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
 from ..pooling_hardkuma import normalize
+from ..words_hardkuma import keep_words, remove_words
 from .baselines.encoder import SentenceEncoder, Tokens
 from .baselines.words import WordScores, tokens_of_words
 from .ranking import top_words

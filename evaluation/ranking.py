@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kumaraswamy_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 
 
 @dataclass

@@ -12,7 +12,7 @@ from ..common.files import write_atomically
 from ..common.packages import available
 from ..common.rendering.html import document_head, page_foot, shade
 from ..data import LabelledSentence
-from ..kumaraswamy_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from ._style import STYLE
 from .plots import GREY, line_plot, scatter_plot, style_of
 from .results import MethodResult

@@ -145,7 +145,7 @@ def fit_sums(
     table = _SubsetTable(jobs, targets, counts)
     reader = fresh_selector(model, selector, recipe.seed)
     # The measures speak first, and from nothing: random weights would decide a short run.
-    for layer in (reader.shapes, *([reader.direct] if reader.num_measures else [])):
+    for layer in (reader.shapes, *([reader.direct] if reader.measures else [])):
         torch.nn.init.zeros_(layer.weight)
         torch.nn.init.zeros_(layer.bias)
     factors = torch.nn.Parameter(torch.zeros(3, device=model.device))
@@ -165,7 +165,7 @@ def fit_sums(
             for numbers in batches:
                 optimizer.param_groups[0]["lr"] = rate * (1 - step / total)
                 members, wanted, sizes, words = table.batch(numbers, model.device)
-                x = _drop(inputs.padded(numbers, counts).to(model.device), reader.num_measures)
+                x = _drop(inputs.padded(numbers, counts).to(model.device), reader.measures)
                 sums = SCALE * (members @ model.gate_head.log_odds(selector, x)[..., None])[..., 0]
                 size = sizes.clamp_min(1)
                 exponent = torch.stack([size.log(), (words.log() - 3).expand_as(wanted), size / words], dim=-1)

@@ -100,7 +100,7 @@ def read_inputs(model: HardKumaModel, store: StateStore, sentences: Sentences, s
     """Run or read the encoder once. The spread of what is measured is taken from the first sentences."""
     reader = model.gate_head.selectors[selector]
     assert isinstance(reader, Selector)
-    if reader.num_measures:
+    if reader.measures:
         _standardise(model, selector, reader, store, sentences.rows[:1024])
 
     def read(batch: StoredBatch) -> Tensor:
@@ -156,7 +156,7 @@ def _standardise(model: HardKumaModel, selector: int, reader: Selector, store: S
     parts = []
     for batch in store.batches(rows, model):
         x = model.selector_inputs(selector, **batch.inputs)
-        parts.append(x[batch.leading][:, -reader.num_measures :])
+        parts.append(x[batch.leading][:, -reader.measures :])
     measures = torch.cat(parts).sinh()  # with center 0 and spread 1, a selector reads asinh of them
     reader.center.copy_(measures.mean(0))
     reader.spread.copy_(measures.std(0).clamp_min(1e-6))

@@ -138,7 +138,7 @@ def specialise(
     readers = [fresh_selector(model, number, recipe.seed * len(model.gate_head.selectors) + number) for number in selectors]
     x = read_inputs(model, store, sentences, selectors[0], progress).x
     for reader in readers[1:]:
-        if reader.num_measures:
+        if reader.measures:
             reader.center.copy_(readers[0].center)
             reader.spread.copy_(readers[0].spread)
     rates = torch.tensor([model.config.of_selector("target_rate", number) for number in selectors], device=model.device)

@@ -26,9 +26,9 @@ from tqdm import tqdm
 
 from ..common.files import open_atomically
 from ..evaluation.faithfulness import RATES
-from ..kumaraswamy_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import pool, sentence_embedding
+from ..pooling_hardkuma import pool
 from .sentences import Sentences, TokenWords
 
 TOKENS = 6144  # of one batch, with padding
@@ -131,7 +131,7 @@ class SubsetEncoder:
         extra = {} if first is None else {"position_ids": tensors[2] + first}
         states = model.encoder(input_ids=tensors[0], attention_mask=tensors[1], **extra).last_hidden_state
         pooled = pool(states, tensors[1][:, None], model.config.pooling_modes)
-        return sentence_embedding(model, pooled)[:, 0]
+        return model.embed_pooled(pooled)[:, 0]
 
     def _find_first_position(self) -> int | None:
         """Tried out: families count positions from 0 or from behind the padding's, or do not take any from outside."""

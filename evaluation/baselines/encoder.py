@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from transformers.utils import cached_file, logging
 
 from ...attention_hardkuma import AttentionTap, run_encoder
 from ...batch_hardkuma import attendable
-from ...configuration_hardkuma import HardKumaConfig
-from ...encoder_hardkuma import EncoderParts, Projection, load_encoder, position_limit, resolve_encoder, special_token_ids
+from ...configuration_hardkuma import HardKumaConfig, position_limit
+from ...encoder_hardkuma import EncoderParts, Projection, load_encoder, resolve_encoder, special_token_ids
 from ...modeling_hardkuma import HardKumaModel
-from ...pooling_hardkuma import normalize, pool, sentence_embedding
+from ...pooling_hardkuma import normalize, pool
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
@@ -118,7 +117,7 @@ class SentenceEncoder:
             model.encoder,
             model.tokenizer,
             pooling_modes=config.pooling_modes,
-            project=partial(sentence_embedding, model),
+            project=model.embed_pooled,
             special_ids=config.special_token_ids,
             max_length=_max_length(config.max_seq_length, model.tokenizer, config.encoder_config),
             model=model.eval(),
