@@ -1,4 +1,4 @@
-"""Configuration: `HardKumaConfig` for the model, `SelectorConfig` for each of its selectors. Every value is checked here, once.
+"""Configuration: `HardKumaConfig` for the model, `SelectorConfig` for each of its selectors; every value is checked, once.
 
 Also here, since a config decides about it: which layer a number means, and what a config may make transformers load (stock
 encoders, the classes and pipelines of this checkpoint, nothing else).
@@ -404,7 +404,7 @@ class HardKumaConfig(PreTrainedConfig):
     # ---- the selectors and their gates ------------------------------------------------------------------------------
 
     selectors: dict[str, SelectorConfig] = field(default_factory=lambda: {MEANING: SelectorConfig()})
-    """Selectors by name. More than one adds a selector axis to gates and embeddings, unless one is asked for by its name."""
+    """Selectors by name. Several add a selector axis to gates and embeddings, unless one of them is asked for."""
     isolated_size: int = 192
     """How many directions the table of isolated tokens has, where a selector reads "isolated"; > 0."""
     attention_layers: list[int] = field(default_factory=lambda: [-1])

@@ -182,21 +182,33 @@ class Encoded:
     """One pass of the encoder, padded on the right.
 
     Attributes:
-        states: (batch, length, hidden) the last states; None where the encoder stopped before them.
+        last: (batch, length, hidden) the last states, as `states`; None where the encoder stopped before them.
         layers: states by the number of their layer, 0 (the embeddings) to the depth: those that were asked for.
-        pooled: (batch, sets, hidden of all pooling modes) the last states pooled; one set, all tokens, unless others were
-            asked for.
+        pools: (batch, sets, hidden of all pooling modes) the last states pooled, as `pooled`; one set, all tokens, unless
+            others were asked for.
         attention: (batch, length, 2) received and given, if asked for.
         hidden_states: of every layer, the embeddings first; if asked for.
         attentions: of every layer, (batch, heads, query, key); if asked for.
     """
 
-    states: Tensor | None
-    layers: dict[int, Tensor]
-    pooled: Tensor | None = None
+    last: Tensor | None = None
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    pools: Tensor | None = None
     attention: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+
+    @property
+    def states(self) -> Tensor:
+        """The last states, of an encoder that ran to its end."""
+        assert self.last is not None, "the encoder stopped before its last layer"
+        return self.last
+
+    @property
+    def pooled(self) -> Tensor:
+        """The last states pooled, of an encoder that ran to its end."""
+        assert self.pools is not None, "nothing was pooled"
+        return self.pools
 
 
 class _AllRead(Exception):
@@ -251,7 +263,7 @@ def encode(
                 **{name: True for name, value in wanted.items() if value},
             )
     except _AllRead:
-        return Encoded(None, kept)
+        return Encoded(layers=kept)
     states = output.last_hidden_state
     found = {layer: kept[layer] if modules is not None else output.hidden_states[layer] for layer in inner}
     return Encoded(
@@ -273,7 +285,7 @@ def layer_list(encoder: nn.Module) -> str | None:
 
 
 def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
-    """The layers, where hooks on them see what they are given. transformers can keep the states of all layers instead, which
+    """The layers, where hooks on them see what they are given. Else transformers must keep the states of all layers, which
     costs 7% of a pass on two cores: the memory of every layer stays in use."""
     # A compiled graph is bound to the hooks of its time; checkpointing runs layers out of the gradients' sight.
     if tracing() or torch.is_grad_enabled() or encoder._compiled_call_impl is not None or hasattr(encoder, "_orig_mod"):
@@ -289,7 +301,7 @@ def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
 def _keep_inputs(
     modules: nn.ModuleList | None, numbers: Sequence[int], kept: dict[int, Tensor], stop: bool
 ) -> Iterator[None]:
-    """While it lasts, what these layers are given in this thread goes to `kept`: `hidden_states[i]` is the input of layer i.
+    """While it lasts, what these layers are given in this thread goes to `kept`: layer i is given `hidden_states[i]`.
     With `stop`, `_AllRead` is raised when all are there."""
     if modules is None:
         yield
