@@ -272,16 +272,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """
         if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
             self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
-        modes = self.config.pooling_modes
         if keep is not None:
             with torch.autocast(device_type=batch.mask.device.type, enabled=batch.autocast):
-                return Encoded(
-                    None, {}, pooled=self._pool_gated(batch, keep) if self.training else self._pool_kept(batch, keep)
-                )
+                pooled = self._pool_gated(batch, keep) if self.training else self._pool_kept(batch, keep)
+            return Encoded(pools=pooled)
         attended = self.config.attention_layers if attention else None
         encoded = encode(self.encoder, batch, layers, whole, attended, output_hidden_states, output_attentions)
         if encoded.last is not None:
-            encoded.pools = pool(encoded.last, batch.mask[:, None], modes)
+            encoded.pools = pool(encoded.last, batch.mask[:, None], self.config.pooling_modes)
         return encoded
 
     def _pool_kept(self, batch: TokenBatch, keep: Tensor) -> Tensor:
