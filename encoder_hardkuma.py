@@ -348,7 +348,8 @@ def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
 # Families in which position ids alone say where a token stands. Others (relative positions, none that can be given) keep
 # removed tokens in the row, behind the mask.
 _PACKED_FAMILIES = ("albert", "bert", "camembert", "electra", "hardkuma_static", "roberta", "xlm-roberta")
-_PACKED_TOKENS = 1024  # of one batch of packed rows, padding counted: few enough to pad little, enough to use the cores
+# Of one batch of packed rows, padding counted: so many tokens whatever is padded, more as long as a tenth is, never beyond.
+_FEW_TOKENS, _PADDED, _MOST_TOKENS = 256, 1.1, 6144
 
 
 def encode_kept(
@@ -382,8 +383,7 @@ def encode_kept(
     order = counts.argsort(descending=True)
     lengths, pooled, start = counts[order].tolist(), [], 0
     while start < len(lengths):
-        width = max(lengths[start], 1)
-        chosen = order[start : start + max(1, _PACKED_TOKENS // width)]
+        width, chosen = max(lengths[start], 1), order[start : start + _rows_of_batch(lengths, start)]
         owner, place = (chosen // sets)[:, None], places[chosen, :width]
         mask = torch.arange(width, device=rows.device) < counts[chosen][:, None]
         ids, types, embeddings = (
@@ -396,6 +396,22 @@ def encode_kept(
         start += len(chosen)
     joined = torch.cat(pooled)
     return torch.empty_like(joined).index_copy(0, order, joined).unflatten(0, (-1, sets))
+
+
+def _rows_of_batch(lengths: Sequence[int], start: int) -> int:
+    """How many of these rows, longest first, go together from `start` on.
+
+    >>> _rows_of_batch([100, 100, 10, 10], 0), _rows_of_batch([100] * 100, 0)
+    (2, 61)
+    """
+    width, tokens, rows = max(lengths[start], 1), lengths[start], 1
+    for length in lengths[start + 1 :]:
+        tokens += length
+        padded = width * (rows + 1)
+        if padded > _MOST_TOKENS or padded > max(_FEW_TOKENS, _PADDED * tokens):
+            break
+        rows += 1
+    return rows
 
 
 def _first_position(config: PreTrainedConfig) -> int | None:
