@@ -316,22 +316,17 @@ class _StraightThrough(torch.autograd.Function):
 _BELOW = 1 - 1e-6
 
 
-def count_at_rate(number: int, rate: float, unit: str = "word") -> int:
-    """How many of `number` words a rate selects: ceil(rate * number), so at least one of any.
+def count_at_rate(number: int, rate: float) -> int:
+    """How many of `number` words or tokens a rate selects: ceil(rate * number), so at least one of any.
 
-    Where gates belong to tokens (`unit` is "token"), as in every checkpoint of 0.1.0, these select what they did then: the
-    nearest number, at least one.
-
-    >>> [count_at_rate(number, 0.25) for number in (0, 1, 4, 5)], count_at_rate(5, 0.25, unit="token")
-    ([0, 1, 1, 2], 1)
+    >>> [count_at_rate(number, 0.25) for number in (0, 1, 4, 5)]
+    [0, 1, 1, 2]
     """
-    if unit == "token":
-        return min(number, max(1, math.floor(rate * number + 0.5)))
     return math.ceil(rate * _BELOW * number)
 
 
-def select_rate(probs: Tensor, content: Tensor, rate: float, unit: str = "token") -> Tensor:
-    """1 on the most probable tokens of each row, `count_at_rate(n, rate, unit)` of its n content tokens; else 0.
+def select_rate(probs: Tensor, content: Tensor, rate: float) -> Tensor:
+    """1 on the most probable tokens of each row, `count_at_rate(n, rate)` of its n content tokens; else 0.
 
     Args:
         probs: (..., length)
@@ -345,9 +340,7 @@ def select_rate(probs: Tensor, content: Tensor, rate: float, unit: str = "token"
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
     content = content.bool().expand_as(probs)
     number = content.sum(-1, keepdim=True)
-    # `count_at_rate` in fp32, as not every device has doubles. Where rate * n is a half but for rounding (0.29 * 50),
-    # tokens may be one more or less than it says; what is selected has not changed since 0.1.0.
-    count = (rate * number + 0.5).floor().clamp_min(1) if unit == "token" else (rate * _BELOW * number).ceil()
+    count = (rate * _BELOW * number).ceil()  # `count_at_rate` in fp32, as not every device has doubles
     # Stable: of equal tokens the first is selected. Sorting twice gives each token its rank.
     order = probs.masked_fill(~content, -1.0).argsort(dim=-1, descending=True, stable=True)
     return ((order.argsort(dim=-1) < count) & content).to(probs.dtype)
@@ -364,7 +357,7 @@ def select_words(probs: Tensor, content: Tensor, continues: Tensor, rate: float)
     >>> select_words(probs, content, torch.tensor([[False, True, False, False]]), 0.3)
     tensor([[[1., 1., 0., 0.]]])
     """
-    chosen = select_rate(probs, (content & ~continues)[:, None], rate, unit="word")
+    chosen = select_rate(probs, (content & ~continues)[:, None], rate)
     return _whole_words(chosen, content, continues)
 
 

@@ -517,7 +517,7 @@ class ScoredText:
         """
         check_selection(rate, threshold)
         if rate is not None:
-            return self._decide_rate(count_at_rate(len(self.words), rate, self.unit))
+            return self._decide_rate(count_at_rate(len(self.words), rate))
         if threshold is None and self._is_grammar():
             return [False] * len(self.words)
         bar = self.threshold if threshold is None else threshold

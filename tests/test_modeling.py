@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -353,7 +354,7 @@ def test_rate_selects_the_most_probable_tokens(rate: float, make_model: Callable
         for selector in range(2):
             probs = out.gate_probs[row, selector].tolist()
             places = [i for i in range(len(probs)) if content[row, i]]
-            best = sorted(places, key=lambda i: (-probs[i], i))[: max(1, int(rate * len(places) + 0.5))]
+            best = sorted(places, key=lambda i: (-probs[i], i))[: math.ceil(rate * len(places))]
             assert out.gates[row, selector].nonzero().flatten().tolist() == sorted(best)
     alone = model(**tokenize(model, SENTENCES[:1]), rate=rate)
     assert torch.allclose(alone.rationale_embedding, out.rationale_embedding[:1], atol=1e-5), "batch-mates matter"
