@@ -35,7 +35,9 @@ def test_words_have_the_largest_probability_of_their_tokens(minilm: HardKumaMode
     inputs = minilm.tokenizer([text], return_offsets_mapping=True, return_tensors="pt")
     offsets = inputs.pop("offset_mapping")[0].tolist()
     probs = minilm(**inputs).gate_probs[0]
-    for word in gate_records(minilm, [text])[0]["words"]:
+    words = gate_records(minilm, [text])[0]["words"]
+    assert len(words) == 7
+    for word in words:
         inside = [
             float(p)
             for p, (s, e) in zip(probs.detach(), offsets, strict=True)
