@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def test_contract_in_every_family(family: str, view: str, make_model: Callable, 
     assert not out.gates[~content].any() and not out.gate_probs[~content].any()
     assert bool((out.gate_probs[content] > 0).all()) and bool((out.gate_probs[content] < 1).all())
     assert torch.equal(out.gates, ((out.gate_probs > 0.5) & content).float())
+    assert 0 < float(out.gates[content].mean()) < 1, "else rationale or complement would be empty in all these tests"
     assert out.anchor_embedding.shape == (len(SENTENCES), 32)
     assert out.rationale_embedding.shape == out.complement_embedding.shape == (len(SENTENCES), 32)
     model.train()
@@ -353,7 +355,7 @@ def test_rate_selects_the_most_probable_tokens(rate: float, make_model: Callable
         for selector in range(2):
             probs = out.gate_probs[row, selector].tolist()
             places = [i for i in range(len(probs)) if content[row, i]]
-            best = sorted(places, key=lambda i: (-probs[i], i))[: max(1, int(rate * len(places) + 0.5))]
+            best = sorted(places, key=lambda i: (-probs[i], i))[: math.ceil(rate * len(places))]
             assert out.gates[row, selector].nonzero().flatten().tolist() == sorted(best)
     alone = model(**tokenize(model, SENTENCES[:1]), rate=rate)
     assert torch.allclose(alone.rationale_embedding, out.rationale_embedding[:1], atol=1e-5), "batch-mates matter"
@@ -544,7 +546,8 @@ def test_states_and_attentions_of_every_layer(family: str, side: str, make_model
     assert len(model(**inputs).hidden_states) == 3
     model.config.return_dict = False
     assert isinstance(model(**inputs), tuple)
-    assert model.sentence_features(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, embedding="anchor")
+    found = model.sentence_features(inputs["input_ids"], inputs["attention_mask"], embedding="anchor")["embedding"]
+    assert torch.equal(found, out.anchor_embedding)
 
 
 def test_attentions_beside_the_tap(make_model: Callable, tokenize: Callable) -> None:
