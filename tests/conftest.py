@@ -160,26 +160,45 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
             parameter.add_(torch.randn_like(parameter) * 0.3)
         model.gate_head.input_center.normal_(std=0.1)
     model.tokenizer = tokenizer
+    model.build_isolated_table()
     return model.eval()
+
+
+def several(number: int, **settings: object) -> dict[str, dict[str, object]]:
+    """Selectors that differ in their weights alone: selector_0, selector_1, ..."""
+    return {f"selector_{k}": dict(settings) for k in range(number)}
 
 
 # Two selectors that differ in all that may differ.
 TWO_SELECTORS = {
-    "selector_names": ["meaning", "entities"],
-    "selector_unit": {"meaning": "word", "entities": "name"},
-    "selector_inputs": {"meaning": ["state", "anchor", "pooled", "removal", "alone"], "entities": ["state", "norm"]},
-    "selector_layer": {"meaning": [0.5, -1], "entities": 0.5},
-    "selector_hidden_size": {"meaning": 24, "entities": 16},
-    "surface_weight": {"meaning": 0.0, "entities": 0.5},
-    "target_rate": {"meaning": 0.3, "entities": 0.2},
+    "selectors": {
+        "meaning": {
+            "reads": ["state", "anchor", "pool_share", "leave_one_out", "isolated"],
+            "layer": [0.5, -1],
+            "unit": "word",
+            "hidden_size": 24,
+            "form_weight": 0.0,
+            "target_rate": 0.3,
+        },
+        "entities": {
+            "reads": ["state", "norm"],
+            "layer": 0.5,
+            "unit": "name",
+            "hidden_size": 16,
+            "form_weight": 0.5,
+            "target_rate": 0.2,
+        },
+    }
 }
 CONTINUING = ("curie", "in", "school", "bank", "city", "plane", "won")  # go on with the word before, in these models
 
 
 def build_two_selectors(family: str = "bert", **config: object) -> HardKumaModel:
     """A tiny random model whose selectors are called meaning and entities, with gates of words."""
+    from hardkuma.batch_hardkuma import CONTINUES
+
     model = build_model(family, **{**TWO_SELECTORS, **config})
-    model.gate_head.token_kinds[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = 1
+    model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
     return model
 
 
