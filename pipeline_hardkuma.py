@@ -50,7 +50,7 @@ class TokenGatesPipeline(Pipeline):
 
     Of the pipeline alone:
 
-        backend: what computes the gates instead of the model itself, such as `hardkuma.choose_backend(model, "onnx")`.
+        backend: what computes the gates in place of the model, such as `hardkuma.choose_backend(model, "onnx").gates`.
 
     >>> from hardkuma import HardKumaModel
     >>> pipe = TokenGatesPipeline(HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval(), rate=0.4)
@@ -73,6 +73,11 @@ class TokenGatesPipeline(Pipeline):
     ):
         if tokenizer is not None:
             model.tokenizer = tokenizer
+        if backend is not None and not hasattr(backend, "gate_batches"):
+            raise ValueError(
+                "backend must be what computes the gates, such as hardkuma.choose_backend(model, 'onnx').gates; "
+                f"got {_described(backend)}."
+            )
         # Inside of a token classifier is the same model.
         super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
         self.gate_model: GateModel = model._base() if backend is None else backend
@@ -180,7 +185,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     - A text longer than the encoder takes runs in overlapping windows, whatever the strategy; nothing is cut. `stride` sets
       the overlap in tokens (default: a quarter of a window).
     - `ENTITY` is what exceeds the model's own threshold (or `threshold=`), not 1/2; "score" is the label's probability.
-    - `first`, `average` and `max` take the words of every other door (`find_words`, or those of `is_split_into_words`),
+    - `first`, `average` and `max` take words as all other interfaces do (`find_words`, or those of `is_split_into_words`),
       each with the probability of its first token, the mean, or the largest as elsewhere: `max` selects what `token-gates`
       does with the same selector, if any word passes the threshold. What is outside of every word is `O`.
     - `none` and `simple` show tokens, punctuation too, each with its own gate.

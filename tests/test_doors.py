@@ -316,7 +316,7 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     assert main(["gates", "--file", str(file), "--format", "jsonl", *words]) == 0
     torch.set_num_threads(threads)
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], expected)
-    pipe = TokenGatesPipeline(case.model, batch_size=BATCH, backend="onnx")
+    pipe = TokenGatesPipeline(case.model, batch_size=BATCH, backend=hardkuma.choose_backend(case.model, "onnx").gates)
     assert pipe.gate_model.prepare(case.selector) == "fp32"
     check([shown(record) for record in pipe(TEXTS)], expected)
 

@@ -207,7 +207,7 @@ def test_links_join_words_that_need_each_other(minilm: HardKumaModel, cosine: Ca
 def test_a_long_text_says_that_its_end_was_not_seen(make_model: Callable) -> None:
     model = make_model()
     long = " ".join(SENTENCES)
-    pair = model.explain_pair(long, "nasa !")
+    pair = explain_pair(model, long, "nasa !")
     assert pair["a"]["truncated"] and not pair["b"]["truncated"]
     assert [(w["start"], w["end"]) for w in pair["a"]["words"]] == find_words(long) and pair["a"]["windows"] > 1
     seen = model.tokenizer(long, truncation=True, max_length=40, return_offsets_mapping=True)["offset_mapping"][-2][1]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import pipeline
 
 import hardkuma.apps.export.backends as backends
 import hardkuma.apps.export.graphs as graphs
@@ -249,7 +248,12 @@ def test_a_missing_package_is_named(two: HardKumaModel, monkeypatch: pytest.Monk
 
 def test_what_is_refused(two: HardKumaModel, make_model: Callable) -> None:
     with pytest.raises(ValueError, match="backend must be one of torch, onnx, auto; got 'tensorrt'"):
-        TokenGatesPipeline(two, backend="tensorrt")
+        choose_backend(two, "tensorrt")
+    for wrong in ("onnx", choose_backend(two)):
+        with pytest.raises(
+            ValueError, match=r"such as hardkuma.choose_backend\(model, 'onnx'\).gates; got a (str|Backend)"
+        ):
+            TokenGatesPipeline(two, backend=wrong)
     with pytest.raises(ValueError, match="training mode"):
         choose_backend(make_model().train(), "onnx")
     with pytest.raises(ValueError, match="no selector 'x': this model has 'meaning', 'entities'"):
@@ -333,22 +337,18 @@ def test_numbers_that_are_none_are_said(two: HardKumaModel) -> None:
         gate_records(gates, TEXTS, selector="entities")
 
 
-# ---- doors ---------------------------------------------------------------------------------------------------------------
+# ---- the pipeline and the command ----------------------------------------------------------------------------------------
 
 
-def test_a_pipeline_of_a_folder(folder: Path, two: HardKumaModel) -> None:
-    """The code that travels with the checkpoint runs the same export."""
-    OnnxGates(two).prepare("entities")
-    pipe = pipeline("token-gates", model=str(folder), trust_remote_code=True, backend="onnx", selector="entities")
-    assert type(pipe.gate_model).__name__ == "OnnxGates" and type(pipe.gate_model) is not OnnxGates
-    for text, record in zip(TEXTS, pipe(TEXTS), strict=True):
-        wanted = gate_records(two, [text], selector="entities")[0]
+def test_a_pipeline_with_another_backend(two: HardKumaModel) -> None:
+    pipe = TokenGatesPipeline(two, backend=OnnxGates(two, precision="fp32"), selector="entities")
+    for record, wanted in zip(pipe(TEXTS), gate_records(two, TEXTS, selector="entities"), strict=True):
         assert [w["start"] for w in record["words"]] == [w["start"] for w in wanted["words"]]
         assert [w["probability"] for w in record["words"]] == pytest.approx(
-            [w["probability"] for w in wanted["words"]], abs=0.2
+            [w["probability"] for w in wanted["words"]], abs=1e-5
         )
     with pytest.raises(TypeError, match="backend"):
-        pipe("Paris", backend="torch")
+        pipe("Paris", backend=two)
 
 
 def test_the_command_resumes_with_the_backend_that_it_began_with(
