@@ -117,8 +117,8 @@ class EndpointHandler:
         if isinstance(inputs, dict):
             raise RequestError(
                 400,
-                '"inputs" must be a text or a list of texts, got an object; two texts are compared by hardkuma.explain_pair of '
-                "the package, not by this endpoint.",
+                '"inputs" must be a text or a list of texts, got an object; two texts are compared by '
+                "hardkuma.explain_pair of the package, not by this endpoint.",
             )
         texts = inputs if isinstance(inputs, list) else [inputs]
         if len(texts) > self.max_texts:

@@ -21,8 +21,8 @@ from ...common.rendering.html import (
     render_words,
 )
 from ...scoring_hardkuma import Record, ScoredText, join_records
-from ..search.index import Match
-from ..search.terms import Term
+from ..search import Match
+from ..terms import Term
 from .limits import as_fraction
 from .scores import MethodScores
 

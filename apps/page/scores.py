@@ -14,9 +14,8 @@ from ...handler import Turns
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL, Record, ScoredText, score_selectors, score_texts
 from ..pairs import explain_pair
-from ..search.index import Match, Passage, SearchIndex
-from ..search.passages import cut_passage
-from ..search.terms import Term, rank_terms
+from ..search import Match, Passage, SearchIndex, cut_passage
+from ..terms import Term, rank_terms
 from .limits import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,

@@ -34,7 +34,8 @@ from hardkuma.apps.page.page import Answers, build_app, render_index, start
 from hardkuma.apps.page.query import Query
 from hardkuma.apps.page.scores import Demo
 from hardkuma.apps.pairs import explain_pair
-from hardkuma.apps.search import SearchIndex, find_terms
+from hardkuma.apps.search import SearchIndex
+from hardkuma.apps.terms import find_terms
 from hardkuma.common.rendering.style import HUES
 from hardkuma.handler import Turns
 from hardkuma.scoring_hardkuma import ScoredText, gate_records, score_texts

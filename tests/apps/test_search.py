@@ -11,8 +11,9 @@ import pytest
 
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.__main__ import main
+from hardkuma.apps import search
 from hardkuma.apps.pairs import embed_anchors
-from hardkuma.apps.search import Passage, SearchIndex, index, read_passages
+from hardkuma.apps.search import Passage, SearchIndex, read_passages
 
 TEXTS = [
     "Rain fell all night and flooded the cellar.",
@@ -99,9 +100,9 @@ def test_many_passages_are_searched_by_faiss(
     minilm: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faiss")
-    monkeypatch.setattr(index, "EXACT_LIMIT", 100)
+    monkeypatch.setattr(search, "EXACT_LIMIT", 100)
     rows = np.random.default_rng(0).normal(size=(300, 384)).astype("float32")
-    monkeypatch.setattr(index, "embed_anchors", lambda model, texts, size=32: embed_rows(rows, texts))
+    monkeypatch.setattr(search, "embed_anchors", lambda model, texts, size=32: embed_rows(rows, texts))
     made = SearchIndex.build(minilm, [str(i) for i in range(300)])
     made.save(tmp_path / "big")
     assert (tmp_path / "big" / "vectors.faiss").is_file()
