@@ -66,7 +66,7 @@ def work(inputs: str, output: str) -> None:
     """A plain process: take the next shard until there is none. Shards are taken by making a file."""
     import torch
 
-    from hardkuma.apps.ray.shards import list_shards, write_shard
+    from hardkuma.apps.ray.cluster import list_shards, write_shard
     from hardkuma.common.models import load_model
 
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ import pytest
 
 from hardkuma import load_released
 from hardkuma.__main__ import main
-from hardkuma.apps.ray import Outputs, add_gates, ray_engine, ray_gate_files, ray_gates
+from hardkuma.apps.ray import Outputs, add_gates, ray_gate_files, ray_gates
 from hardkuma.data import bundled_texts
 from tests.apps.ray.two_nodes import TwoNodes, time_limit, two_nodes, wait_for
 
@@ -154,7 +154,7 @@ def test_workers_leave_room_for_what_feeds_them(monkeypatch: pytest.MonkeyPatch)
         ({"CPU": 16.0}, (1, 15, {"num_cpus": 1})),
         ({"CPU": 16.0, "GPU": 4.0}, (1, 4, {"num_gpus": 1.0})),
     ):
-        monkeypatch.setattr(ray_engine, "_cluster", lambda resources=resources: resources)
+        monkeypatch.setattr("hardkuma.apps.ray.cluster._cluster", lambda resources=resources: resources)
         asked: dict[str, Any] = {}
         ray_gates(SimpleNamespace(map_batches=lambda _, asked=asked, **options: asked.update(options)))
         pool = asked["compute"]
