@@ -12,12 +12,10 @@ import pytest
 import torch
 
 import hardkuma.apps.export.backends as backends
-import hardkuma.apps.export.graphs as graphs
-import hardkuma.apps.export.onnx_gates as onnx
+import hardkuma.apps.export.onnx as graphs
 from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.__main__ import main
-from hardkuma.apps.export.backends import choose_backend, measure_speed
-from hardkuma.apps.export.onnx_gates import OnnxGates
+from hardkuma.apps.export.backends import OnnxGates, choose_backend, measure_speed
 from hardkuma.encoder_hardkuma import fingerprint
 from hardkuma.scoring_hardkuma import stream_records
 from tests.conftest import SENTENCES, build_two_selectors
@@ -35,7 +33,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's cache, shared by the tests here. Tracing a graph takes seconds, so each is traced once in all."""
     folder = tmp_path_factory.mktemp("cache")
     traced: dict[tuple[str, str | None], bytes] = {}
-    write_graph = onnx.write_graph
+    write_graph = backends.write_graph
 
     def write_once(graph: graphs.GateGraph, path: Path, feed: dict[str, torch.Tensor]) -> None:
         key = fingerprint(graph.model), graph.selector
@@ -46,7 +44,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", str(folder))
-        patch.setattr(onnx, "write_graph", write_once)
+        patch.setattr(backends, "write_graph", write_once)
         yield folder / "hardkuma"
 
 
@@ -113,15 +111,17 @@ def test_int8_is_close_and_does_not_mind_the_order(two: HardKumaModel, cache: Pa
         "those of a layer, without zero points of weights"
     )
     found, wanted = probabilities(gates), probabilities(two)
-    assert 0 < np.abs(found - wanted).mean() < onnx.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
+    assert 0 < np.abs(found - wanted).mean() < backends.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
     assert np.array_equal(found, probabilities(gates)), "the same batches have the same gates"
     turned = score_texts(gates, TEXTS[::-1], selector="entities")[::-1]
-    assert np.abs(np.concatenate([np.array(item.probabilities) for item in turned]) - wanted).mean() < onnx.INT8_TOLERANCE
+    assert (
+        np.abs(np.concatenate([np.array(item.probabilities) for item in turned]) - wanted).mean() < backends.INT8_TOLERANCE
+    )
 
 
 def test_int8_that_is_too_far_off_is_not_taken(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(onnx, "INT8_TOLERANCE", 0.0)
+    monkeypatch.setattr(backends, "INT8_TOLERANCE", 0.0)
     said: list[str] = []
     gates = OnnxGates(two, precision="int8", log=said.append)
     assert gates.prepare("entities") == "fp32" and "fp32 is used" in said[1]
@@ -131,13 +131,13 @@ def test_int8_that_is_too_far_off_is_not_taken(two: HardKumaModel, tmp_path: Pat
 def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     OnnxGates(two, precision="fp32").prepare("entities")
-    monkeypatch.setattr(onnx, "make_export", lambda *_: pytest.fail("it was made again"))
+    monkeypatch.setattr(backends, "make_export", lambda *_: pytest.fail("it was made again"))
     again = OnnxGates(two, precision="fp32", log=said.append)
     assert again.is_at_hand("entities") and again.prepare("entities") == "fp32" and not said
     # Another precision, selector or weight is another export.
-    names = {onnx.export_key(two, *what) for what in (("entities", "fp32"), ("entities", "int8"), ("meaning", "fp32"))}
+    names = {backends.export_key(two, *what) for what in (("entities", "fp32"), ("entities", "int8"), ("meaning", "fp32"))}
     changed = type(two)(two.config)
-    assert len(names | {onnx.export_key(changed, "entities", "fp32")}) == 4
+    assert len(names | {backends.export_key(changed, "entities", "fp32")}) == 4
     assert not list(cache.glob(".*")), "nothing is left over"
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_export_in_a_folder_of_somebody_else(
     path.write_bytes(b"")
     said: list[str] = []
     monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr(onnx, "_keep", refuse)
+    monkeypatch.setattr(backends, "_keep", refuse)
     gates = OnnxGates(two, precision="fp32", log=said.append)
     assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
     assert "is damaged" in said[0] and "cannot be kept (read-only)" in said[-1] and path.exists()
@@ -227,8 +227,8 @@ def test_a_model_that_cannot_be_exported(make_two: Callable) -> None:
 
 def test_a_graph_that_differs_is_refused(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(onnx, "write_graph", lambda *_: None)
-    monkeypatch.setattr(onnx, "_differences", lambda *_: (0.5, 0.1))
+    monkeypatch.setattr(backends, "write_graph", lambda *_: None)
+    monkeypatch.setattr(backends, "_differences", lambda *_: (0.5, 0.1))
     with pytest.raises(ValueError, match=r"the graph differs from the model by 5.00e-01, more than 0.0001"):
         choose_backend(two, "onnx")
 
@@ -268,17 +268,21 @@ def test_an_export_is_not_made_for_a_text(two: HardKumaModel, tmp_path: Path, mo
     assert choose_backend(two, "auto", log=said.append, make=False).gates is two and "not exported yet" in said[0]
 
 
-def test_flags_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("flags\t\t: fpu avx2 avx512_vnni", True),
+        ("flags\t\t: fpu avx2 avx_vnni", True),
+        ("flags\t\t: fpu avx2 avx512f", False),
+        ("Features\t: fp asimd asimddp", True),
+        ("model name\t: avx512_vnni", False),
+    ],
+)
+def test_flags_of_the_processor(line: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert graphs.has_int8_instructions(f"processor\t: 0\n{line}\n") == wanted
     monkeypatch.setattr(graphs.platform, "system", lambda: "Linux")
-    for line, wanted in {
-        "flags\t\t: fpu avx2 avx512_vnni": True,
-        "flags\t\t: fpu avx2 avx_vnni": True,
-        "flags\t\t: fpu avx2 avx512f": False,
-        "Features\t: fp asimd asimddp": True,
-        "model name\t: avx512_vnni": False,
-    }.items():
-        monkeypatch.setattr(Path, "read_text", lambda *_, line=line, **__: f"processor\t: 0\n{line}\n")
-        assert graphs.has_int8_instructions() == wanted, line
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: line)
+    assert graphs.has_int8_instructions() == wanted
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------------
