@@ -301,7 +301,7 @@ def serve(target: str) -> None:
             print(f"http://127.0.0.1:{server.server_port}", flush=True)
             sys.stdin.read()
     else:
-        from hardkuma.apps.page.page import build_app, start
+        from hardkuma.apps.page.app import build_app, start
 
         app = start(build_app(load_released()[0]), server_port=free_port())
         print(app.local_url.rstrip("/"), flush=True)

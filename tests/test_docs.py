@@ -30,7 +30,7 @@ NEEDS = {
     "hardkuma.evaluation.baselines.keybert_keywords": "keybert",
     "hardkuma.evaluation.baselines.shapley": "shap",
     "hardkuma.evaluation.baselines.yake_keywords": "yake",
-    "hardkuma.apps.page.page": "gradio",
+    "hardkuma.apps.page.app": "gradio",
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
     "hardkuma.apps.ray.cluster": "pyarrow",

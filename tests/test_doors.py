@@ -29,9 +29,8 @@ from hardkuma import (
     surface_batch,
 )
 from hardkuma.__main__ import main
+from hardkuma.apps.page.demo import MAX_CHARACTERS, Demo
 from hardkuma.apps.page.html import show_record
-from hardkuma.apps.page.limits import MAX_CHARACTERS
-from hardkuma.apps.page.scores import Demo
 from hardkuma.batch_hardkuma import token_kinds
 from hardkuma.encoder_hardkuma import special_token_ids
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder

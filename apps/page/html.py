@@ -23,8 +23,7 @@ from ...common.rendering.html import (
 from ...scoring_hardkuma import Record, ScoredText, join_records
 from ..search import Match
 from ..terms import Term
-from .limits import as_fraction
-from .scores import MethodScores
+from .demo import MethodScores, as_fraction
 
 # Links below this share of the similarity are not drawn: a line says that two words match.
 WEAKEST_LINK = 0.1

@@ -19,20 +19,18 @@ pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardku
 from starlette.requests import Request
 
 from hardkuma import HardKumaModel
-from hardkuma.apps.page import page
-from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
-from hardkuma.apps.page.html import merge_selectors, show_record, show_selectors
-from hardkuma.apps.page.limits import (
-    MAX_BODY,
+from hardkuma.apps.page import app as page
+from hardkuma.apps.page.app import MAX_BODY, Answers, Query, build_app, render_index, start
+from hardkuma.apps.page.demo import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
+    Demo,
     as_fraction,
     check_compared,
     check_lines,
 )
-from hardkuma.apps.page.page import Answers, build_app, render_index, start
-from hardkuma.apps.page.query import Query
-from hardkuma.apps.page.scores import Demo
+from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
+from hardkuma.apps.page.html import merge_selectors, show_record, show_selectors
 from hardkuma.apps.pairs import explain_pair
 from hardkuma.apps.search import SearchIndex
 from hardkuma.apps.terms import find_terms
