@@ -298,6 +298,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _keep_in_fp32_modules_strict = ["gate_head"]
+    _encoder_fingerprint: tuple[tuple[tuple[int, int], ...], str] | None = None  # where its tensors were, and their digest
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -476,6 +477,18 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     def _base(self) -> Any:
         """The HardKumaModel itself, from inside any wrapper of it."""
         return getattr(self, self.base_model_prefix, self)
+
+    def encoder_fingerprint(self) -> str:
+        """`fingerprint` of the encoder as it is now: computed when first asked for, and again when a tensor has changed.
+
+        A tensor has changed where it is another one or was written to; writing to its `.data` goes unnoticed by torch.
+        """
+        base = self._base()
+        tensors = base.encoder.state_dict().values()
+        key = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        if base._encoder_fingerprint is None or base._encoder_fingerprint[0] != key:
+            base._encoder_fingerprint = key, fingerprint(base.encoder)
+        return base._encoder_fingerprint[1]
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -86,7 +86,7 @@ class SearchIndex:
     'Rain fell all night.'
     """
 
-    def __init__(self, passages: Sequence[Passage], vectors: np.ndarray, encoder: str | None, graph: Any = None):
+    def __init__(self, passages: Sequence[Passage], vectors: np.ndarray, encoder: str, graph: Any = None):
         self.passages, self.vectors, self.encoder, self._graph = passages, vectors, encoder, graph
 
     @classmethod
@@ -109,7 +109,7 @@ class SearchIndex:
         if not kept:
             raise ValueError("there is no passage to index: give at least one text.")
         vectors = np.concatenate(parts)
-        return cls(kept, vectors, model.config.encoder_fingerprint, _make_graph(vectors))
+        return cls(kept, vectors, model.encoder_fingerprint(), _make_graph(vectors))
 
     def search(
         self, model: AnchorModel, question: str, number: int = 5, *, explain: bool = True, **options: Any
@@ -195,7 +195,7 @@ class SearchIndex:
         return cls(passages, vectors, record["encoder"], graph)
 
     def _check_encoder(self, model: AnchorModel) -> None:
-        own = model.config.encoder_fingerprint
+        own = model.encoder_fingerprint()
         if self.encoder != own:
             raise ValueError(
                 f"the index was made with an encoder whose fingerprint is {self.encoder}, and this model's is {own}; "

@@ -212,8 +212,9 @@ class OnnxGates:
         self.precision = precision
         self._log = log or logger.warning
         self._lock = Lock()
+        # By the name of the selector, as long as the weights are the same.
         self._sessions: dict[str | None, Any] = {}
-        self._keys: dict[str | None, str] = {}
+        self._weights: list[tuple[int, int]] = []
         # Padding makes numbers that are all but zero, with which processors are slow: these threads take them for zero.
         self._pool = ThreadPoolExecutor(self.threads, "onnx", initializer=lambda: torch.set_flush_denormal(True))
 
@@ -284,9 +285,18 @@ class OnnxGates:
     def _session(self, selector: str | None) -> Any:
         """The graph of this selector, from the cache or made now."""
         with self._lock:
+            self._forget_old_weights()
             if selector not in self._sessions:
                 self._sessions[selector] = self._find(selector) or self._make(selector)
             return self._sessions[selector]
+
+    def _forget_old_weights(self) -> None:
+        """A tensor that is another one, or was written to, makes another graph."""
+        tensors = self.model.state_dict().values()
+        weights = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        if weights != self._weights:
+            self._sessions.clear()
+            self._weights = weights
 
     def _wanted(self) -> str:
         return self.precision or ("int8" if has_int8_instructions() else "fp32")
@@ -296,9 +306,7 @@ class OnnxGates:
         return any(_is_whole(path) for path in self._candidates(selector))
 
     def _key(self, selector: str | None) -> str:
-        if selector not in self._keys:
-            self._keys[selector] = export_key(self.model, selector, self._wanted())
-        return self._keys[selector]
+        return export_key(self.model, selector, self._wanted())
 
     def _candidates(self, selector: str | None) -> list[Path]:
         return sorted(cache_folder().glob(f"{self._key(selector)}-*.onnx"))
@@ -343,9 +351,10 @@ def cache_folder() -> Path:
 
 def export_key(model: HardKumaModel, selector: str | None, precision: str) -> str:
     """A name for all that an export depends on: weights, configuration, code, selector, precision and versions."""
-    digest = hashlib.sha256(fingerprint(model).encode())
-    digest.update(model.config.to_json_string(use_diff=False).encode())
-    for path in sorted(Path(__file__).parent.glob("*_hardkuma.py")):
+    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
+    for name, part in model.named_children():
+        digest.update((model.encoder_fingerprint() if name == "encoder" else fingerprint(part)).encode())
+    for path in code_files():
         digest.update(path.read_bytes())
     versions = [
         torch.__version__,
@@ -354,6 +363,15 @@ def export_key(model: HardKumaModel, selector: str | None, precision: str) -> st
     ]
     digest.update(repr([selector, precision, versions]).encode())
     return digest.hexdigest()[:32]
+
+
+def code_files() -> list[Path]:
+    """The files whose code a graph is made by.
+
+    >>> [path.name for path in code_files()][:2]
+    ['attention_hardkuma.py', 'batch_hardkuma.py']
+    """
+    return [*sorted(Path(__file__).parents[2].glob("*_hardkuma.py")), Path(__file__).with_name("onnx.py")]
 
 
 def _is_whole(path: Path) -> bool:

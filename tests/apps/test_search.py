@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.__main__ import main
@@ -83,6 +84,18 @@ def test_an_index_is_refused_where_it_is_damaged_or_foreign(
         (folder / "vectors.npy").write_bytes(whole)
 
 
+def test_an_index_is_refused_when_the_encoders_weights_have_changed(make_model: Callable) -> None:
+    model = make_model()
+    made = SearchIndex.build(model, TEXTS)
+    assert len(made.search(model, QUESTION, explain=False)) == 4
+    parameter = next(model.encoder.parameters())
+    with torch.no_grad():
+        parameter.add_(0.1)
+    with pytest.raises(ValueError, match="made with an encoder whose fingerprint is"):
+        made.search(model, QUESTION)
+    assert len(SearchIndex.build(model, TEXTS).search(model, QUESTION, explain=False)) == 4
+
+
 def test_a_folder_of_something_else_is_not_overwritten(minilm: HardKumaModel, folder: Path, tmp_path: Path) -> None:
     made = SearchIndex.build(minilm, ["one text"])
     (tmp_path / "photos").mkdir()
@@ -113,8 +126,6 @@ def test_many_passages_are_searched_by_faiss(
 
 
 def embed_rows(rows: np.ndarray, texts: list[str]) -> object:
-    import torch
-
     return torch.nn.functional.normalize(torch.from_numpy(rows[[int(text) for text in texts]]), dim=-1)
 
 

@@ -16,6 +16,7 @@ import hardkuma.apps.export.onnx as graphs
 from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.__main__ import main
 from hardkuma.apps.export.backends import OnnxGates, choose_backend, measure_speed
+from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
 from hardkuma.encoder_hardkuma import fingerprint
 from hardkuma.scoring_hardkuma import stream_records
 from tests.conftest import SENTENCES, build_two_selectors
@@ -139,6 +140,27 @@ def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: py
     changed = type(two)(two.config)
     assert len(names | {backends.export_key(changed, "entities", "fp32")}) == 4
     assert not list(cache.glob(".*")), "nothing is left over"
+
+
+def test_changed_weights_are_another_export(cache: Path, make_two: Callable) -> None:
+    model = make_two(layers=1, seed=3)
+    gates = OnnxGates(model, precision="fp32")
+    assert np.allclose(probabilities(gates), probabilities(model), atol=1e-5)
+    keys = {gates._key("entities")}
+    for parameters in (model.encoder.parameters(), model.gate_head.parameters()):
+        before = probabilities(model)
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        assert not np.allclose(before, probabilities(model), atol=1e-3)
+        assert np.allclose(probabilities(gates), probabilities(model), atol=1e-5), "not those of the old weights"
+        keys.add(gates._key("entities"))
+    assert len(keys) == 3
+
+
+def test_changed_code_is_another_export() -> None:
+    names = {path.name for path in backends.code_files()}
+    assert names > set(CHECKPOINT_CODE) - {"handler.py"} and "onnx.py" in names
 
 
 @pytest.mark.parametrize("harm", [lambda data: data[:1000], lambda data: data[:-9] + b"x" + data[-8:], lambda data: b""])
