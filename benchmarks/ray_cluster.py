@@ -250,9 +250,9 @@ def compare(inputs: Path, one: Path, other: Path) -> bool:
             largest = max([largest, *(abs(x["probability"] - y["probability"]) for x, y in words)])
     names = {path.name for path in other.glob("*")} - {path.name for path in inputs.glob("*.parquet")}
     print(f"{records:,} rows, each once: {exact:,} records are the same, largest difference of a probability {largest:g}")
-    if names != {"settings.json"}:
+    if names != {"_settings.json"}:
         print(f"what is LEFT in the output: {sorted(names)}")
-    return names == {"settings.json"} and largest < 1e-5
+    return names == {"_settings.json"} and largest < 1e-5
 
 
 def in_turn(first: Callable[[], Any], second: Callable[[], Any], swap: bool) -> tuple[Any, Any]:

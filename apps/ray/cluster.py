@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from ray.data import Dataset
 
-SETTINGS = "settings.json"
+# Readers of a folder of Parquet files pass over names that begin with an underscore.
+SETTINGS = "_settings.json"
 PATIENCE = 24 * 3600.0
 ROWS = 4096  # of a shard that are in memory at a time
 PARTIAL = ".partial"
@@ -281,7 +282,8 @@ def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
     source_system, source = open_address(shard.source)
     target_system, target = open_address(shard.target)
     target_system.create_dir(str(PurePosixPath(target).parent), recursive=True)
-    partial = f"{target}.{uuid.uuid4().hex[:8]}{PARTIAL}"
+    name = PurePosixPath(target).name
+    partial = str(PurePosixPath(target).with_name(f"_{name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
     rows, writer = 0, None
     try:
         with parquet.ParquetFile(source_system.open_input_file(source)) as file:
@@ -311,7 +313,7 @@ def remove_partial(output: str) -> None:
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> for name in ("a.parquet", "b.parquet.0a1b2c3d.partial"):
+    >>> for name in ("a.parquet", "_b.parquet.0a1b2c3d.partial"):
     ...     _ = (folder / name).write_bytes(b"")
     >>> remove_partial(str(folder))
     >>> [path.name for path in folder.iterdir()]

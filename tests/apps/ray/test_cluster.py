@@ -103,8 +103,8 @@ def test_every_row_once_whatever_happens(
     said = capsys.readouterr().err
     assert f"{inputs}/part-9.parquet: ArrowInvalid" in said and f"{SHARDS * ROWS} rows of {SHARDS} shards written" in said
     assert sorted(path.name for path in output.iterdir()) == [
+        "_settings.json",
         *(f"part-{i}.parquet" for i in range(SHARDS)),
-        "settings.json",
     ]
     rows, model = read(output), load_released()[0]
     assert [row["id"] for row in rows] == list(range(SHARDS * ROWS)) and rows[3]["reason"] == "the row has no text"
@@ -116,7 +116,7 @@ def test_every_row_once_whatever_happens(
     # Resumed: what is there is left alone, what is missing is made.
     (inputs / "part-9.parquet").unlink()
     first = (output / "part-0.parquet").stat().st_mtime_ns
-    (output / "part-1.parquet").rename(output / "part-1.parquet.0123abcd.partial")  # as a killed driver leaves it
+    (output / "part-1.parquet").rename(output / "_part-1.parquet.0123abcd.partial")  # as a killed driver leaves it
     for i in range(2, SHARDS):
         (output / f"part-{i}.parquet").unlink()
 

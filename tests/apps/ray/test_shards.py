@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.apps.ray import Outputs
+from hardkuma.apps.ray import Outputs, cluster
 from hardkuma.apps.ray.cluster import ROWS, Shard, ShardWorker, list_shards, remove_partial, waiting_shards, write_shard
 
 pa = pytest.importorskip("pyarrow")
@@ -70,10 +70,32 @@ def test_shards_that_fail_are_named_leave_nothing_and_the_rest_is_done(released:
 
 
 def test_what_killed_workers_leave_is_removed(tmp_path: Path) -> None:
-    for name in ("a.parquet", "b.parquet.0123abcd.partial", "settings.json"):
+    for name in ("a.parquet", "_b.parquet.0123abcd.partial", "_settings.json"):
         (tmp_path / name).write_bytes(b"")
     remove_partial(str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "settings.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_settings.json", "a.parquet"]
+
+
+def test_the_output_can_be_read_as_a_folder_at_any_time(
+    released: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    for name in "ab":
+        pq.write_table(pa.table({"id": [name], "text": ["Rain in Oslo."]}), tmp_path / f"{name}.parquet")
+    output = tmp_path / "out"
+    cluster._claim(str(output), {"rate": None}, resume=False)
+    first, second = list_shards(str(tmp_path), str(output))
+    write_shard(released, first, Outputs())
+    read: list[list[str]] = []
+
+    def look(system: object, path: str) -> None:
+        """While the second shard is written and has no name yet."""
+        read.append(pandas.read_parquet(output)["id"].tolist())
+
+    monkeypatch.setattr(cluster, "_sync", look)
+    write_shard(released, second, Outputs())
+    read.append(pandas.read_parquet(output)["id"].tolist())
+    assert read == [["a"], ["a", "b"]]
 
 
 def test_shards_of_a_folder_a_pattern_and_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
