@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...common.arrow import arrow_record, record_fields
 from ...common.models import load_model
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 KINDS = ("gates", "terms", "anchor", "rationale")
 NO_TEXT = "the row has no text"
+Table = TypeVar("Table", "pyarrow.Table", "pandas.DataFrame")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,13 @@ class Outputs:
         return [field for kind in self.kinds for field in fields[kind]]
 
 
-def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | None = None) -> pyarrow.Table:
+def add_gates(model: HardKumaModel, table: Table, outputs: Outputs | None = None) -> Table:
     """The table, row for row, with the columns of `outputs` behind its own.
+
+    Args:
+        model: in eval mode, with its tokenizer.
+        table: a pyarrow.Table or a pandas.DataFrame with a column of texts, which `outputs.column` names.
+        outputs: what is added; by default the gates of the column "text".
 
     >>> import pyarrow
     >>> from hardkuma import load_released
@@ -85,25 +91,50 @@ def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | Non
     """
     outputs = outputs or Outputs()
     arrow = require("pyarrow", "ray")
-    texts = _texts(table, outputs)
+    if isinstance(table, arrow.Table):
+        added = _added_columns(model, _texts(table, outputs), outputs)
+        for field in added.schema:
+            table = table.append_column(field, added[field.name])
+        return table
+    if not hasattr(table, "iloc"):
+        raise ValueError(f"add_gates takes a pyarrow.Table or a pandas.DataFrame, got a {type(table).__name__}.")
+    _check_columns([str(name) for name in table.columns], outputs)
+    # The frame's own columns stay as they are: on the way through Arrow pandas may change their types.
+    texts = arrow.table({outputs.column: arrow.array(table[outputs.column], from_pandas=True)})
+    added = _added_columns(model, _texts(texts, outputs), outputs)
+    frame = added.to_pandas(maps_as_pydicts="strict").set_axis(table.index)
+    return require("pandas", "ray").concat([table, frame], axis=1)
+
+
+def _added_columns(model: HardKumaModel, texts: list[str | None], outputs: Outputs) -> pyarrow.Table:
+    """The columns that are added, a row for each text."""
+    arrow = require("pyarrow", "ray")
     given = [i for i, text in enumerate(texts) if text is not None]
     values = _values(model, [encodable(text) for text in texts if text is not None], outputs)
+    columns = []
     for field in outputs.fields():
         empty: Any = NO_TEXT if field.name == "reason" else [] if field.name in ("words", "spans", "terms") else None
         rows = [empty] * len(texts)
         for i, value in zip(given, values[field.name], strict=True):
             rows[i] = value
-        table = table.append_column(field.name, arrow.array(rows, field.type))
-    return table
+        columns.append(arrow.array(rows, field.type))
+    return arrow.table(columns, schema=arrow.schema(outputs.fields()))
+
+
+def _check_columns(names: Sequence[str], outputs: Outputs) -> None:
+    if outputs.column not in names:
+        raise ValueError(
+            f"there is no column {outputs.column!r}; there are: {', '.join(names)}. Name the one of the texts: "
+            "Outputs(column=...), --field."
+        )
+    taken = [field.name for field in outputs.fields() if field.name in names]
+    if taken:
+        raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
 
 
 def _texts(table: pyarrow.Table, outputs: Outputs) -> list[str | None]:
     arrow = require("pyarrow", "ray")
-    if outputs.column not in table.column_names:
-        raise ValueError(f"there is no column {outputs.column!r}; there are: {', '.join(table.column_names)}.")
-    taken = [field.name for field in outputs.fields() if field.name in table.column_names]
-    if taken:
-        raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
+    _check_columns(table.column_names, outputs)
     column = table[outputs.column]
     if arrow.types.is_null(column.type):  # no row has a text
         return [None] * table.num_rows
@@ -156,16 +187,8 @@ def pandas_gates(
     >>> next(pandas_gates(iter(frames), Outputs(kinds=["terms"]))).loc[0, "terms"].tolist()
     ['Oslo', 'delayed']
     """
-    arrow, pd = require("pyarrow", "ray"), require("pandas", "ray")
-    outputs = outputs or Outputs()
     for frame in frames:
-        if outputs.column not in frame:
-            raise ValueError(f"there is no column {outputs.column!r}; there are: {', '.join(map(str, frame.columns))}.")
-        # The frame's own columns stay as they are: on the way through Arrow pandas may change their types.
-        texts = arrow.table({outputs.column: arrow.array(frame[outputs.column], from_pandas=True)})
-        added = add_gates(_worker_model(model), texts, outputs).drop_columns([outputs.column])
-        columns = added.to_pandas(maps_as_pydicts="strict").set_axis(frame.index)
-        yield pd.concat([frame, columns], axis=1, verify_integrity=True)
+        yield add_gates(_worker_model(model), frame, outputs)
 
 
 def spark_schema(outputs: Outputs) -> str:

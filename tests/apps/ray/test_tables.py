@@ -110,6 +110,19 @@ def test_of_all_selectors_numbers_have_names() -> None:
     assert set(frame.loc[0, "words"][0]["probabilities"]) == {"meaning", "entities"}
 
 
+def test_a_frame_is_a_table_too(released: HardKumaModel, table: pa.Table) -> None:
+    outputs = Outputs(column="body", kinds=["terms"], selector="entities")
+    frame = table.to_pandas().rename(columns={"text": "body"})
+    found = add_gates(released, frame, outputs)
+    expected = add_gates(released, table, Outputs(kinds=["terms"], selector="entities"))["terms"].to_pylist()
+    assert found[["id", "body"]].equals(frame) and [list(terms) for terms in found["terms"]] == expected
+    for wrong in ({"text": ["a"]}, ["a"], "a text"):
+        with pytest.raises(ValueError, match=r"takes a pyarrow.Table or a pandas.DataFrame, got a (dict|list|str)"):
+            add_gates(released, wrong)
+    with pytest.raises(ValueError, match=r"there are: id, body\. Name the one of the texts: Outputs\(column=...\)"):
+        add_gates(released, frame)
+
+
 def test_frames_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="there is no column 'text'; there are: body"):
         next(pandas_gates(iter([pd.DataFrame({"body": ["a"]})])))
