@@ -43,9 +43,7 @@ def run_on_cluster(arguments: argparse.Namespace) -> int:
     from ..common.packages import require
 
     require("ray.data", "ray")
-    from ..apps.ray.columns import Outputs
-    from ..apps.ray.ray_engine import ray_gate_files
-    from ..apps.ray.shards import list_shards, waiting_shards
+    from ..apps.ray import Outputs, list_shards, ray_gate_files, waiting_shards
 
     logging.getLogger("ray.data").setLevel(logging.WARNING)  # there is a progress bar
     outputs = Outputs(

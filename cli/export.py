@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"same decision {agreement.decisions:.1%}"
         )
         return 0
-    from ..apps.export.onnx_files import export_onnx
+    from ..apps.export.onnx import export_onnx
 
     report = export_onnx(
         model,

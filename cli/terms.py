@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Find and print; 0 when done."""
     from tqdm import tqdm
 
-    from ..apps.search import find_terms
+    from ..apps.terms import find_terms
     from ..common.models import load_model
     from ..data.rows import read_rows
     from ..scoring_hardkuma import encodable

@@ -81,8 +81,8 @@ assert "words" in (answer[0] if isinstance(answer, list) else answer)
         "demo",
         RELEASED
         + """
-from hardkuma.apps.page.page import build_app
-from hardkuma.apps.page.scores import Demo
+from hardkuma.apps.page.app import build_app
+from hardkuma.apps.page.demo import Demo
 build_app(model)
 assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,

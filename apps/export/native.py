@@ -26,8 +26,7 @@ from ...configuration_hardkuma import ENTITIES
 from ...data.tokens import token_batches
 from ...features_hardkuma import depth_needed
 from ...modeling_hardkuma import HardKumaModel
-from .agreement import Agreement, agreement
-from .cards import native_card
+from .cards import Agreement, agreement, native_card
 
 LABELS = {0: "O", 1: "ENTITY"}
 HELD_OUT = 0.2  # share of the texts that only measures
