@@ -57,7 +57,7 @@ from hardkuma.cli.parts import Parts
 from hardkuma.cli.writers import make_format
 from hardkuma.common.models import load_model
 from hardkuma.data import bundled_texts
-from hardkuma.data.rows import count_rows, read_rows
+from hardkuma.data.readers import count_rows, read_rows
 from hardkuma.encoder_hardkuma import EMBEDDED_NAMES, resolve_encoder
 from hardkuma.scoring_hardkuma import gate_records
 

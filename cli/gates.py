@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from ..apps.export.backends import Backend
-    from ..data.columns import RowText
+    from ..data.readers import RowText
     from ..modeling_hardkuma import HardKumaModel
     from ..scoring_hardkuma import GateModel, Record
 
@@ -163,8 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
-    from ..data.columns import RowText
-    from ..data.rows import read_kept_rows
+    from ..data.readers import RowText, read_kept_rows
     from ..scoring_hardkuma import encodable
 
     rows: Iterator[RowText]
@@ -353,7 +352,7 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
 def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
     from tqdm import tqdm
 
-    from ..data.rows import count_rows
+    from ..data.readers import count_rows
 
     quiet = arguments.quiet or not is_main or not arguments.file
     total = None

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..apps.search import find_terms
     from ..common.models import load_model
-    from ..data.rows import read_rows
+    from ..data.readers import read_rows
     from ..scoring_hardkuma import encodable
 
     rows = [read_rows(name, arguments.input_format, arguments.field) for name in arguments.files]

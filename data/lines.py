@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzipped, read one at a time; every complaint names file and line."""
+"""Lines of a text file, plain or gzipped, read one at a time; an error names file, line, problem and fix."""
 
 from __future__ import annotations
 
@@ -11,10 +11,34 @@ from pathlib import Path
 from typing import IO
 
 from ..common.formats import STANDARD_INPUT
-from .errors import CorpusError
 
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class CorpusError(ValueError):
+    """A corpus that cannot be used as it is. `location` is "file, line 3" or a data set's address.
+
+    >>> str(CorpusError("a.jsonl, line 3", "broken JSON", "repair the line"))
+    'a.jsonl, line 3: broken JSON; repair the line'
+    """
+
+    def __init__(self, location: str, problem: str, fix: str):
+        super().__init__(f"{location}: {problem}; {fix}")
+        self.location, self.problem, self.fix = location, problem, fix
+
+    def __reduce__(self) -> tuple:
+        # The message has one argument, the constructor three: say how to unpickle (data loader workers do).
+        return type(self), (self.location, self.problem, self.fix)
+
+
+def format_fix(name: str) -> str:
+    """How to read a file as another format than its suffix says.
+
+    >>> format_fix("tsv")
+    "add --input-format tsv (format='tsv' in Python and recipes)"
+    """
+    return f"add --input-format {name} (format={name!r} in Python and recipes)"
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ...common.formats import STANDARD_INPUT
-from ...data.clean import count_words
-from ...data.rows import read_rows
+from ...data.cleaning import count_words
+from ...data.readers import read_rows
 from ...data.sentences import split_sentences
 from ...scoring_hardkuma import encodable
 from .index import Passage

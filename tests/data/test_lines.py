@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.data.errors import CorpusError
-from hardkuma.data.lines import bare_suffix, check_file, read_lines
+from hardkuma.data.lines import CorpusError, bare_suffix, check_file, read_lines
 
 
 def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
