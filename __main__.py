@@ -10,6 +10,7 @@ from typing import Protocol
 
 from . import __version__
 from .cli import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
+from .cli.options import READER_OPTIONS
 from .common.arguments import Parser
 
 
@@ -109,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, ValueError, ImportError) as error:
-        print(f"hardkuma: {' '.join(str(error).split())}", file=sys.stderr)
+        names = {} if given[0] in DELEGATED_COMMANDS else READER_OPTIONS
+        said = error.explain(names) if hasattr(error, "explain") else str(error)  # a CorpusError names options
+        print(f"hardkuma: {' '.join(said.split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("hardkuma: stopped.", file=sys.stderr)

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..common.formats import STANDARD_INPUT
 from ..common.rendering.terminal import safe, use_colour
 from .cluster import add_cluster_arguments, check_cluster, run_on_cluster
-from .options import (
-    add_backend_argument,
-    add_batch_size_argument,
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-    add_selector_argument,
-)
+from .options import add_options, add_selector_option
 from .parts import Parts
 from .processes import count_processes, join_process_group
 from .tally import Tally
@@ -81,17 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too; or - for standard input",
     )
-    add_input_format_argument(source)
-    add_field_argument(source)
+    add_options(source, "input-format", "field")
     source.add_argument(
         "--keep", nargs="+", default=[], metavar="NAME", help="other fields or columns, which come along (jsonl, parquet)"
     )
     selection = parser.add_argument_group("selection")
-    add_model_argument(selection)
+    add_options(selection, "model")
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
-    add_selector_argument(selection, several=True)
+    add_selector_option(selection, several=True)
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
@@ -100,11 +91,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--part-size", type=int, default=CHUNK_TEXTS, metavar="N", help="texts of a part of --output (default: %(default)s)"
     )
-    add_quiet_argument(output)
+    add_options(output, "quiet")
     speed = parser.add_argument_group("speed")
-    add_batch_size_argument(speed)
+    add_options(speed, "batch-size")
     speed.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
-    add_backend_argument(speed)
+    speed.add_argument(
+        "--backend",
+        choices=("torch", "onnx", "auto"),
+        default="torch",
+        help="onnx: onnxruntime, in int8 where the processor can; auto: the faster one, by a trial (default: %(default)s)",
+    )
     add_cluster_arguments(parser)
 
 

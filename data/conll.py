@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .lines import CorpusError, bare_suffix, check_file, format_fix, read_lines
+from .lines import CorpusError, bare_suffix, check_file, read_lines
 
 # What the last column of a word line looks like where words are tagged: this tells the word "#" from a comment.
 _TAG = re.compile(r"O|[BIESLUM]-.+", re.ASCII)
@@ -178,7 +178,7 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
         else:
             row = line.split("\t")
             if len(row) != _CONLLU_COLUMNS:
-                fix = f"separate the ten columns of CoNLL-U by tabs, or {format_fix('conll')} for other columns"
+                fix = "separate the ten columns by tabs; other columns are conll: rename the file, or say so with {format}"
                 raise CorpusError(f"{path}, line {number}", f"{len(row)} columns where CoNLL-U has ten", fix)
             first = first if rows else number
             rows.append(row)

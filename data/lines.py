@@ -6,7 +6,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -17,28 +17,34 @@ _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class CorpusError(ValueError):
-    """A corpus that cannot be used as it is. `location` is "file, line 3" or a data set's address.
+    """A corpus that cannot be used as it is.
 
-    >>> str(CorpusError("a.jsonl, line 3", "broken JSON", "repair the line"))
-    'a.jsonl, line 3: broken JSON; repair the line'
+    Attributes:
+        location: "file, line 3", or the address of a data set.
+        problem: what is wrong there, with the value.
+        fix: what to do. {column}, {format} and {keep} in it are parameters of the readers. Recipes and `hardkuma train`
+            call them as Python does, other commands do not: see `explain`.
+
+    >>> error = CorpusError("a.jsonl, line 3", "no column 'text' among 'body'", "name one with {column}")
+    >>> str(error)
+    "a.jsonl, line 3: no column 'text' among 'body'; name one with --column (column= in Python)"
+    >>> error.explain({"column": "--field"})
+    "a.jsonl, line 3: no column 'text' among 'body'; name one with --field"
     """
 
     def __init__(self, location: str, problem: str, fix: str):
-        super().__init__(f"{location}: {problem}; {fix}")
+        super().__init__(location, problem, fix)  # all three, so that it can be pickled: data loader workers do
         self.location, self.problem, self.fix = location, problem, fix
 
-    def __reduce__(self) -> tuple:
-        # The message has one argument, the constructor three: say how to unpickle (data loader workers do).
-        return type(self), (self.location, self.problem, self.fix)
+    def __str__(self) -> str:
+        return self.explain({})
 
-
-def format_fix(name: str) -> str:
-    """How to read a file as another format than its suffix says.
-
-    >>> format_fix("tsv")
-    "add --input-format tsv (format='tsv' in Python and recipes)"
-    """
-    return f"add --input-format {name} (format={name!r} in Python and recipes)"
+    def explain(self, options: Mapping[str, str]) -> str:
+        """The message for a caller who gives parameters by these options; by default that of the same name."""
+        fix = self.fix
+        for name in ("column", "format", "keep"):
+            fix = fix.replace(f"{{{name}}}", options.get(name, f"--{name} ({name}= in Python)"))
+        return f"{self.location}: {self.problem}; {fix}"
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:

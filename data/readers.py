@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from ..common.packages import require
 from .conll import conll_sentences, conllu_sentences, detokenise
-from .lines import CorpusError, bare_suffix, check_file, format_fix, read_lines
+from .lines import CorpusError, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
 HUB_PREFIX = "hf:"
@@ -79,16 +79,12 @@ def choose_input_format(path: str | os.PathLike[str], format: str | None = None,
     file = check_file(path)
     chosen = format or ("text" if name == STANDARD_INPUT else _FORMAT_BY_SUFFIX.get(bare_suffix(file)))
     if chosen is None:
-        raise ValueError(
-            f"{name}: the suffix {file.suffix!r} names no format; rename it, or say which it is: "
-            f"--input-format (format in Python and recipes) is one of {', '.join(FORMATS)}"
-        )
+        fix = f"rename the file, or say which format it has with {{format}}: {', '.join(FORMATS)}"
+        raise CorpusError(name, f"the suffix {file.suffix!r} names no format", fix)
     if name == STANDARD_INPUT and chosen == "parquet":
         raise ValueError("Parquet cannot be read from standard input: its index is at its end; give the file.")
     if column is not None and chosen not in COLUMN_FORMATS:
-        raise ValueError(
-            f"{name}: the format {chosen!r} has no columns, so --field (column= in Python) names none; leave it out"
-        )
+        raise CorpusError(name, f"the format {chosen!r} has no columns", "leave out {column}")
     return chosen
 
 
@@ -141,7 +137,8 @@ def _named_column(path: str, column: Column) -> tuple[str, Column]:
     if _FORMAT_BY_SUFFIX.get(bare_suffix(Path(file))) not in COLUMN_FORMATS:
         return path, column
     if column is not None:
-        raise ValueError(f"{path} names column {named!r}, and --field (column= in Python) {column!r}: leave one out")
+        fix = f"leave out {{column}} or the :{named} of the file"
+        raise CorpusError(path, f"two columns are named, {named!r} and {column!r}", fix)
     return file, named
 
 
@@ -250,7 +247,7 @@ def read_kept_rows(
     """
     name, chosen = os.fspath(path), choose_input_format(path, format, column)
     if keep and chosen not in COLUMN_FORMATS:
-        raise ValueError(f"{name}: keep={list(keep)} names columns, and the format {chosen!r} has none; leave it out.")
+        raise CorpusError(name, f"the format {chosen!r} has no columns", "leave out {keep}")
     if chosen in ("conll", "conllu"):
         return (RowText(text, True) for text in read_texts(name, chosen, split_sentences=False))
     if chosen == "text":
@@ -286,7 +283,7 @@ def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int |
 # ---- formats with columns -----------------------------------------------------------------------------------------------
 
 
-def _find_column(location: str, column: Column, names: Sequence[str], option: str = "--field (column= in Python)") -> str:
+def _find_column(location: str, column: Column, names: Sequence[str], option: str = "{column}") -> str:
     """The column that was asked for, or the first of the default ones; an error with the names that there are."""
     wanted = _DEFAULT_COLUMNS if column is None else (str(column),)
     for name in wanted:
@@ -299,7 +296,7 @@ def _find_column(location: str, column: Column, names: Sequence[str], option: st
 
 def _check_kept(location: str, keep: Sequence[str], names: Sequence[str]) -> None:
     for name in keep:
-        _find_column(location, name, names, option="--keep (keep= in Python)")
+        _find_column(location, name, names, option="{keep}")
 
 
 def _row_text(location: str, name: str, value: object, kept: Mapping[str, object]) -> RowText:
@@ -310,7 +307,7 @@ def _row_text(location: str, name: str, value: object, kept: Mapping[str, object
         return RowText(value, name.startswith("sentence"), kept)
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return RowText(detokenise([word for word in value if word])[0], True, kept)
-    fix = "name a column of strings, or of lists of words, with --field (column= in Python)"
+    fix = "name a column of strings, or of lists of words, with {column}"
     raise CorpusError(location, f"{name!r} holds {repr(value)[:60]}, which is not text", fix)
 
 
@@ -362,12 +359,13 @@ def _read_separated(
             if column is not None and str(column).isdigit() and str(column) not in header:
                 index, header = int(column) - 1, []  # a file without a header: this line is text already
                 if index < 0:
-                    raise ValueError("column=0: columns are counted from 1")
+                    raise CorpusError(path, "there is no column 0", "columns are counted from 1")
                 if keep:
-                    raise ValueError(f"{path} has no header (column={column}), so keep={list(keep)} names nothing in it.")
+                    raise CorpusError(path, f"it has no header, since its column is a number, {column}", "leave out {keep}")
             else:
                 if len(header) == 1 and "\t" in header[0]:
-                    raise CorpusError(location, "one column with tabs in it", format_fix("tsv"))
+                    fix = "this is tsv: rename the file, or say so with {format}"
+                    raise CorpusError(location, "one column with tabs in it", fix)
                 index = header.index(_find_column(location, column, header))
                 _check_kept(location, keep, header)
                 continue
@@ -390,8 +388,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            tabs = f"{format_fix('tsv')} if tabs separate columns"
-            fix = f"close or double the quotes, {tabs}, or raise csv.field_size_limit"
+            fix = "close or double the quotes; if tabs separate the columns this is tsv: say so with {format}"
             raise CorpusError(f"{path}, lines {started} to {reader.line_num}", f"broken CSV ({error})", fix) from error
         if row:
             yield started, row

@@ -250,7 +250,7 @@ def test_a_field_of_plain_text_is_refused_before_anything_is_loaded(
     Path("some.txt").write_text("marie\n")
     assert main([*words, "some.txt", "--field", "body"]) == 1
     said = capsys.readouterr().err
-    assert "some.txt: the format 'text' has no columns, so --field (column= in Python) names none; leave it out" in said
+    assert "some.txt: the format 'text' has no columns; leave out --field\n" in said
 
 
 def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,3 +320,17 @@ def test_ctrl_c_ends_the_demo_with_130(forks: ForkServer) -> None:
         assert "The demo is at http" in next(line for line in page if "demo" in line)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130 and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(["train", "--data", "[body.jsonl]"], "--column"), (["terms", "body.jsonl"], "--field")]
+)
+def test_an_error_about_a_file_names_the_option_of_the_command(
+    words: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("body.jsonl").write_text('{"body": "marie moved to paris"}\n')
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert f"no column 'text' or 'sentence' among 'body'; name one of these with {option}" in said
+    assert ("--field" in said) == (option == "--field")

@@ -321,9 +321,9 @@ def test_a_column_that_is_not_there_cannot_be_kept(
     (tmp_path / "in.txt").write_text("marie\n")
     words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
     assert main([*words, str(tmp_path / "in.csv")]) == 1
-    assert "no column 'key' among 'id', 'text'; name one of these with --keep (keep=" in capsys.readouterr().err
+    assert "no column 'key' among 'id', 'text'; name one of these with --keep\n" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "in.txt")]) == 1
-    assert "the format 'text' has none" in capsys.readouterr().err
+    assert "the format 'text' has no columns; leave out --keep\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--file", "-", "--input-format", "tsv", "--field", "body"], ["-"], ["--file", "-"]])

@@ -69,6 +69,6 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
 
 def test_error_survives_a_worker_process() -> None:
-    error = CorpusError("a.txt, line 1", "problem", "fix")
+    error = CorpusError("a.txt, line 1", "problem", "fix {column}")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.location) == (str(error), error.location)
