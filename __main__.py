@@ -15,7 +15,7 @@ from .common.arguments import Parser
 
 
 class Command(Protocol):
-    """A module of `commands`."""
+    """A module of `cli`."""
 
     SUMMARY: str
     EXAMPLES: str
@@ -31,7 +31,7 @@ class Command(Protocol):
 
 
 class DelegatedCommand(Protocol):
-    """A module of `commands` that reads its own arguments."""
+    """A module of `cli` that reads its own arguments."""
 
     SUMMARY: str
 
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given and given[0] in DELEGATED_COMMANDS:
             status = DELEGATED_COMMANDS[given[0]].main(given[1:])
         else:
-            parsed, unknown = build_parser().parse_known_args(given)
+            parsed, unknown = build_parser().parse_known_args(given or ["--help"])
             if unknown:  # said by the command, whose help is the one to read
                 parsed.reject(unknown)
             try:

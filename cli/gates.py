@@ -46,6 +46,7 @@ examples:
   hardkuma gates --engine ray --input 'in/*.parquet' --output out
                                                             on a Ray cluster, shard by shard, all columns kept
 
+Without colours selected words are in [brackets], and brackets of the text itself are written \\[ and \\].
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
 is selected, "reason" says why. With --selector all a record has the gates of every selector: a word has
