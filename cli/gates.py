@@ -6,14 +6,15 @@ import argparse
 import gc
 import hashlib
 import logging
+import math
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..common.formats import STANDARD_INPUT
 from ..common.rendering.terminal import safe, use_colour
@@ -162,8 +163,28 @@ def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
     else:
         file = arguments.file or STANDARD_INPUT
         rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.keep)
-    # JSON can spell half a character, which no UTF-8 file can hold; one bad row must not end a run of hours.
-    return (row._replace(text=encodable(row.text)) for row in rows)
+    # One bad row must not end a run of hours, nor spoil its output.
+    return (row._replace(text=encodable(row.text), kept=_writable(row.kept)) for row in rows)
+
+
+def _writable(value: Any) -> Any:
+    """A kept value as every format can hold it: JSON can spell half a character, which is none in UTF-8, and Python reads
+    NaN and Infinity, which are no JSON.
+
+    >>> _writable({"id": "a \\ud800", "scores": [0.5, float("nan")]})
+    {'id': 'a �', 'scores': [0.5, None]}
+    """
+    from ..scoring_hardkuma import encodable
+
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_writable(name): _writable(item) for name, item in value.items()}
+    return value
 
 
 def chunks(

@@ -24,8 +24,8 @@ examples:
 
 A passage is a row of a file; one of more than 100 words is cut between sentences. Words in [brackets] carry the match, by
 the check of `hardkuma pair`; brackets of the text itself are written \\[ and \\]. A passage that is no closer than
-unrelated texts are is said to be so. Up to 50,000 passages are searched exactly; more of them by faiss, where it is installed
-(pip install 'hardkuma[search]').
+unrelated texts are is said to be so. Up to 50,000 passages are searched exactly; more of them by faiss, where it is
+installed (pip install 'hardkuma[search]').
 """
 
 

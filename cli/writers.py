@@ -173,11 +173,11 @@ class PartialOutput:
     >>> with PartialOutput(output) as partial:
     ...     partial.begin({"rate": 0.2})
     ...     partial.add(2, b"one two ")
+    0
     >>> with PartialOutput(output) as partial:
     ...     partial.begin({"rate": 0.2}, resume=True)
     ...     partial.add(1, b"three")
     ...     partial.finish(lambda blocks, stream: stream.writelines(blocks))
-    0
     2
     >>> output.read_text(), [file.name for file in output.parent.iterdir()]
     ('one two three', ['out.txt'])

@@ -14,6 +14,8 @@ from ..common.formats import STANDARD_INPUT
 
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# Bytes of a line at most: a text of this size takes gigabytes to tokenise, and a small .gz can hold a line of any size.
+MAX_LINE = 1 << 25
 
 
 class CorpusError(ValueError):
@@ -104,13 +106,16 @@ def decoded_lines(stream: IO[bytes] | gzip.GzipFile, name: str | Path) -> Iterat
     number = 0
     while True:
         try:
-            raw = stream.readline()
+            raw = stream.readline(MAX_LINE + 1)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             fix = "download or compress the file again, or rename it if it is not gzipped"
             raise CorpusError(f"{name}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
         if not raw:
             return
         number += 1
+        if len(raw) > MAX_LINE:
+            problem = f"longer than {MAX_LINE >> 20} MB"
+            raise CorpusError(f"{name}, line {number}", problem, "put line ends into it: every line is a text of its own")
         if number == 1:
             raw = raw.removeprefix(_BOM)
         yield number, _decode(raw, name, number).removesuffix("\n").removesuffix("\r")

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from ..common.packages import require
 from .conll import conll_sentences, conllu_sentences, detokenise
-from .lines import CorpusError, bare_suffix, check_file, read_lines
+from .lines import MAX_LINE, CorpusError, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
 HUB_PREFIX = "hf:"
@@ -48,7 +48,6 @@ _FORMAT_BY_SUFFIX = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-_HEADING = re.compile(r"\s*(=\s)+.*\S\s+=(\s=)*\s*")
 _TOKENISED = re.compile(r"\s[,.](\s|$)")
 
 Column = str | int | None
@@ -177,7 +176,17 @@ def _unusable_kind(text: str) -> str | None:
     """What makes a text of WikiText no sentence of its language, if anything does."""
     if "<unk>" in text:
         return "sentences with <unk>"
-    return "headings" if _HEADING.fullmatch(text) else None
+    return "headings" if _is_heading(text) else None
+
+
+def _is_heading(text: str) -> bool:
+    """Whether this is a heading of WikiText.
+
+    >>> _is_heading(" = = Habitat = = "), _is_heading("a = b")
+    (True, False)
+    """
+    words = text.split()
+    return len(words) > 2 and words[0] == words[-1] == "="
 
 
 def _without_marks(text: str) -> str:
@@ -195,7 +204,7 @@ def _without_marks(text: str) -> str:
 
 def _plain(path: str, left_out: Counter[str]) -> Iterator[RowText]:
     for _, line in read_lines(path):
-        if _HEADING.fullmatch(line):
+        if _is_heading(line):
             left_out["headings"] += 1
         elif line.strip():
             yield RowText(line, False)
@@ -319,7 +328,7 @@ def _read_json_lines(path: str, column: Column, keep: Sequence[str]) -> Iterator
         location = f"{path}, line {number}"
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter for brackets in brackets in brackets
             fix = "write one whole JSON object a line"
             if number == 1 and line.lstrip()[0] in "[{":
                 fix += "; a JSON file that spans lines can be converted with: jq -c '.[]' in.json > out.jsonl"
@@ -383,6 +392,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
     started = 1
     while True:
+        usual = csv.field_size_limit(MAX_LINE)  # 131,072 characters, too few for a document; it holds for all readers
         try:
             row = next(reader)
         except StopIteration:
@@ -390,6 +400,8 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             fix = "close or double the quotes; if tabs separate the columns this is tsv: say so with {format}"
             raise CorpusError(f"{path}, lines {started} to {reader.line_num}", f"broken CSV ({error})", fix) from error
+        finally:
+            csv.field_size_limit(usual)
         if row:
             yield started, row
         started = reader.line_num + 1

@@ -360,6 +360,19 @@ def test_other_columns_come_along(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert [row["id"] for row in rows] == ['{"a": 1}', None] and [row["text"] for row in rows] == ["marie", "paris"]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_what_no_file_can_hold_is_replaced(suffix: str, folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_text('{"text": "marie", "id": ["\\ud800", NaN], "\\udc00": "\\ud800"}\n')
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--keep", "id"]
+    output = tmp_path / f"out.{suffix}"
+    assert main([*words, "--output", str(output)]) == 0
+    if suffix == "parquet":
+        assert json.loads(parquet.read_table(output)["id"][0].as_py()) == ["\ufffd", None]
+    else:
+        assert json.loads(output.read_text(), parse_constant=pytest.fail)["id"] == ["\ufffd", None]
+
+
 def test_a_column_that_is_not_there_cannot_be_kept(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hardkuma.data import lines
 from hardkuma.data.lines import CorpusError, bare_suffix, check_file, read_lines
 
 
@@ -48,6 +49,16 @@ def test_bytes_that_are_not_utf8_name_file_line_and_byte(tmp_path: Path) -> None
         list(read_lines(tmp_path / "program"))
     with pytest.raises(CorpusError, match=r"line 1: byte 1.*iconv -f utf-16"):
         list(read_lines(wide))
+
+
+def test_a_line_without_end_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
+    bomb = tmp_path / "bomb.txt.gz"
+    bomb.write_bytes(gzip.compress(b"fine\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 20) + b"\n"))
+    read = read_lines(bomb)
+    assert [next(read)[0], len(next(read)[1])] == [1, (1 << 20) - 1]
+    with pytest.raises(CorpusError, match=r"bomb\.txt\.gz, line 3: longer than 1 MB; put line ends into it"):
+        next(read)
 
 
 def test_folder_and_missing_file_say_what_to_give(tmp_path: Path) -> None:

@@ -40,6 +40,12 @@ def test_wikitext_marks_headings_and_unknown_words(tmp_path: Path) -> None:
     ]
 
 
+def test_headings_of_any_length(tmp_path: Path) -> None:
+    """A pattern that tries every division of a line into = signs would not come to an end."""
+    file = write(tmp_path, "wiki.txt", "= " * 20_000 + "x\n= = A heading = =\n")
+    assert [text[-3:] for text in read_texts(file)] == ["= x"]
+
+
 def test_unsplit_paragraph_with_unknown_word_is_dropped_whole(tmp_path: Path) -> None:
     file = write(tmp_path, "wiki.txt", WIKITEXT + "Two sentences. In one line.\n")
     assert list(read_texts(file, split_sentences=False)) == ["Two sentences. In one line."]
@@ -176,6 +182,7 @@ def test_json_fields(tmp_path: Path) -> None:
         ('{"text": "cut', r"a\.jsonl, line 2: broken JSON .*one whole JSON object a line"),
         ('{"body": "x"}', r"line 2: no column 'text' or 'sentence' among 'body'; name one of these with --column"),
         ("[1, 2]", "line 2: a JSON list where an object is expected"),
+        ("[" * 100_000, r"line 2: broken JSON .*one whole JSON object a line"),
         ('{"text": 5}', "line 2: 'text' holds 5, which is not text"),
     ],
 )
@@ -201,6 +208,13 @@ def test_tsv_quotes_are_text_unless_a_spreadsheet_wrote_them(tmp_path: Path) -> 
     rows = ["text\tid", '"u2" is written\t1', '"He said ""hi"" twice"\t2', 'a 5" nail\t3']
     file = write(tmp_path, "a.tsv", "\n".join(rows))
     assert list(read_texts(file)) == ['"u2" is written', 'He said "hi" twice', 'a 5" nail']
+
+
+def test_csv_holds_whole_documents(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    file = write(tmp_path, "a.csv", f"id,text\n1,{'word ' * 40_000}\n")
+    assert [len(text) for text in read_rows(file)] == [200_000]
+    assert csv.field_size_limit() == usual, "it is not ours to change for others"
 
 
 def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
