@@ -298,7 +298,6 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _keep_in_fp32_modules_strict = ["gate_head"]
-    _encoder_fingerprint: tuple[tuple[tuple[int, int], ...], str] | None = None  # where its tensors were, and their digest
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

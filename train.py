@@ -42,6 +42,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
                 print(arguments)
                 return 0
             recipe = load_recipe(arguments.recipe, arguments.overrides)
+            recipe.check_model()
         except ValueError as error:
             print(f"{prog}: {error}", file=sys.stderr)
             return 2

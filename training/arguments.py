@@ -6,10 +6,11 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, get_origin
+from typing import Any, get_origin
 
 import yaml
 
+from ..common.arguments import Parser
 from .recipe import BaseRecipe, Recipe, check_key, recipe_keys
 from .settings import Setting, read_numbers
 
@@ -36,22 +37,13 @@ class Arguments:
     push_to_hub: str | None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One sentence instead of forty lines of usage."""
-        raise ValueError(message)
-
-
-def build_parser(
-    prog: str, manual: str, kind: type[BaseRecipe] = Recipe, default: str = "default"
-) -> argparse.ArgumentParser:
+def build_parser(prog: str, manual: str, kind: type[BaseRecipe] = Recipe, default: str = "default") -> Parser:
     """All options of a kind of recipe, with the manual before their list."""
     of_model = " [--model.NAME VALUE ...]" if kind is Recipe else ""
-    parser = _Parser(
+    parser = Parser(
         prog=prog,
         usage=f"{prog} [RECIPE] [--resume] [--push-to-hub ID] [--KEY VALUE ...]{of_model}",
         description=manual,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # or --epoch would be --epochs
         add_help=False,
     )
@@ -90,7 +82,8 @@ def parse_arguments(
     kind: type[BaseRecipe] = Recipe,
     default: str = "default",
 ) -> Arguments | str:
-    """The arguments, or the help text where it was asked for; ValueError for what makes no sense.
+    """The arguments, or the help text where it was asked for; ValueError for a key or value that makes no sense, and status
+    2 for options that are no options.
 
     Args:
         kind, default: which recipes these are, and the one that is meant where none is named.

@@ -61,8 +61,6 @@ def test_recipe_and_flags_stand_anywhere() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--epochs"], "argument --epochs: expected one argument"),
-        (["--epochs", "--seed", "3"], "argument --epochs: expected one argument"),
         (["specialise", "epochs"], "expected --key value, got 'epochs'"),
         (["--epoch", "3"], "unknown recipe key 'epoch': did you mean 'epochs'"),
         (["--batch-sise=3"], "unknown recipe key 'batch_sise': did you mean 'batch_size'"),
@@ -73,6 +71,14 @@ def test_recipe_and_flags_stand_anywhere() -> None:
 def test_what_makes_no_sense(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_arguments(words)
+
+
+@pytest.mark.parametrize("words", [["--epochs"], ["--epochs", "--seed", "3"]])
+def test_an_option_without_its_value(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_arguments(words, "hardkuma train")
+    said = "hardkuma train: argument --epochs: expected one argument. See hardkuma train --help\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["specialise", "--epochs", "3", "--help"]])
