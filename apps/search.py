@@ -24,8 +24,8 @@ import numpy as np
 from ..checkpoint_hardkuma import staged
 from ..common.formats import STANDARD_INPUT
 from ..common.packages import available, require
-from ..data.clean import count_words
-from ..data.rows import read_rows
+from ..data.cleaning import count_words
+from ..data.readers import read_rows
 from ..data.sentences import split_sentences
 from ..scoring_hardkuma import check_count, encodable
 from .pairs import AnchorModel, embed_anchors, explain_pairs

@@ -73,8 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
                 yield text
 
     length = model.max_length
-    words = model.gate_head.needs_words()
-    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=words)
+    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=True)
     after = model.adapt_surface(batches)
     if left_out:
         print(f"hardkuma adapt: {name_left_out(left_out)}.", file=sys.stderr)

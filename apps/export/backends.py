@@ -277,9 +277,8 @@ class OnnxGates:
         return probabilities
 
     def _default(self, name: str, ids: Tensor) -> Tensor:
-        kinds = self.gate_head.known_kinds
-        if name == "continues" and kinds is not None:
-            return continuing_tokens(kinds, ids)
+        if name == "continues":
+            return continuing_tokens(self.gate_head.token_roles, ids)
         return torch.ones_like(ids) if name == "attention_mask" else torch.zeros_like(ids)
 
     def _session(self, selector: str | None) -> Any:

@@ -79,7 +79,7 @@ class GateGraph(nn.Module):
         self.model, self.selector = model, selector
         config = model.config
         self.selectors = config.names if selector is None else [selector]
-        self.words = any(model.gate_head.needs_words(config.find_selector(name)) for name in self.selectors)
+        self.words = any(config.selectors[name].unit != "token" for name in self.selectors)
         self.register_buffer("special", torch.tensor(config.special_token_ids, dtype=torch.long), persistent=False)
 
     def forward(
@@ -119,7 +119,6 @@ def write_graph(graph: GateGraph, path: Path, feed: Mapping[str, Tensor]) -> Non
     rows = [_at_least(feed[name], 2) for name in graph.inputs]
     weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
     encoder = graph.model.encoder
-    graph.model.remember_tokens()
     try:
         with torch.no_grad(), _silenced(), _plain_attention(encoder):
             program = torch.onnx.export(
