@@ -98,19 +98,11 @@ assert main(options) == 0
     ),
     "contrast": (
         "contrast",
-        [
-            "encoder",
-            "--encoder",
-            "tiny",
-            "--max-steps",
-            "1",
-            "--batch-size",
-            "16",
-            "--max-sentences",
-            "100",
-            "--output",
-            "run",
-        ],
+        """
+from hardkuma.__main__ import main
+options = ["--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run", "--encoder", "tiny"]
+assert main(["encoder", *options]) == 0
+""",
     ),
 }
 

@@ -321,7 +321,7 @@ def test_punctuation_and_lines_part_names() -> None:
 
 
 @pytest.mark.parametrize(("unit", "first"), [("token", ["The"]), ("word", ["rain"]), ("name", ["rain"])])
-def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
+def test_function_words_come_last(unit: str, first: list[str]) -> None:
     scored = scored_text("The rain of the US", [0.9, 0.2, 0.8, 0.7, 0.1], unit)
     assert chosen_words(scored, rate=0.2) == first
     if unit == "word":
@@ -330,7 +330,7 @@ def test_words_of_grammar_come_last(unit: str, first: list[str]) -> None:
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "name"])
-def test_a_text_of_grammar_alone_has_no_answer_and_a_reason(unit: str) -> None:
+def test_a_text_of_function_words_has_no_answer_and_a_reason(unit: str) -> None:
     scored = scored_text("It is what it is.", [0.1, 0.9, 0.2, 0.1, 0.8], unit)
     record = scored.select()
     if unit != "word":  # a name may be made of them: The Who
@@ -345,7 +345,7 @@ def test_a_text_of_grammar_alone_has_no_answer_and_a_reason(unit: str) -> None:
 
 def test_every_sentence_has_a_word_that_carries_it() -> None:
     text, values = "The rain fell", [0.3, 0.1, 0.2]
-    assert chosen_words(scored_text(text, values, "word")) == ["fell"], "and not a word of grammar"
+    assert chosen_words(scored_text(text, values, "word")) == ["fell"], "and no function word"
     for unit in ("token", "name"):
         assert chosen_words(scored_text(text, values, unit)) == []
     assert chosen_words(scored_text(text, values, "word"), threshold=0.5) == [], "a threshold that is asked for holds"
