@@ -92,12 +92,17 @@ assert len(Demo(model).compare("Marie moved to Paris.")) == 4
         """
 from hardkuma.train import main
 options = ["--max_steps", "1", "--batch_size", "16", "--max_sentences", "100", "--held_out", "16", "--output", "run"]
+options += ["--encoder", "tiny"]
 assert main(options) == 0
 """,
     ),
     "contrast": (
         "contrast",
-        ["encoder", "--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run"],
+        """
+from hardkuma.__main__ import main
+options = ["--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run", "--encoder", "tiny"]
+assert main(["encoder", *options]) == 0
+""",
     ),
 }
 
@@ -148,8 +153,12 @@ def test_works_with_the_named_extras_alone(
     case: str, fork_with: Callable[[str], ForkServer], make_model: Callable, tmp_path: Path
 ) -> None:
     extras, what = CASES[case]
+    model = make_model(layers=1)
     if isinstance(what, list) and "model" in what:
-        make_model(layers=1).save_pretrained(tmp_path / "model")
+        model.save_pretrained(tmp_path / "model")
+    if "tiny" in what:
+        model.encoder.save_pretrained(tmp_path / "tiny")
+        model.tokenizer.save_pretrained(tmp_path / "tiny")
     (tmp_path / "some.txt").write_text("Marie moved to Paris.\nRain again in Warsaw.\n")
     code, *words = [COMMAND, *what] if isinstance(what, list) else [what]
     done = fork_with(extras).run(code, *words, cwd=tmp_path)

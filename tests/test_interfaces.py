@@ -421,9 +421,9 @@ def test_sentence_embeddings(case: Case) -> None:
     tensors = inputs["input_ids"], inputs["attention_mask"]
     for options in ({}, {"rate": 0.3}):
         out = case.model(*tensors, selector=case.selector, **options)
-        for kind in ("rationale", "complement"):
-            found = case.model.sentence_features(*tensors, embedding=kind, **options, **case.named)["embedding"]
-            assert torch.allclose(found, out[f"{kind}_embedding"], atol=1e-5)
+        for embedding in ("rationale", "complement"):
+            found = case.model.sentence_features(*tensors, embedding=embedding, **options, **case.named)["embedding"]
+            assert torch.allclose(found, out[f"{embedding}_embedding"], atol=1e-5)
 
 
 @pytest.mark.slow  # the export
