@@ -661,8 +661,12 @@ def _check_values(config: HardKumaConfig) -> None:
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
-    if config.parts and config.selector(config.find_selector()).unit == "token":
-        raise ValueError("selectors of unit 'part' divide the words of `meaning`: its unit must be 'word' or 'name'.")
+    whole = config.find_selector()
+    if config.parts and config.selector(whole).unit not in ("word", "name"):
+        raise ValueError(
+            "selectors of unit 'part' divide the words of `meaning` (or else of the first selector): its unit must be "
+            f"'word' or 'name', and {config.names[whole]!r} has {config.selector(whole).unit!r}."
+        )
     for layer in config.attention_layers:
         check_whole("attention_layers", layer)
     if not config.attention_layers:
