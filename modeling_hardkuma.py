@@ -350,7 +350,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """Numbers of the selectors that are asked for: by name, or all."""
         if selector is None:
             return list(range(self.config.num_selectors))
-        names = [selector] if isinstance(selector, str) else selector
+        names: Sequence[Any] = selector if isinstance(selector, (list, tuple)) else [selector]
         return [self.config.find_selector(name) for name in names]
 
     def _encode(

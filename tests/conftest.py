@@ -175,6 +175,11 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
     return model
 
 
+def several(number: int, **settings: object) -> dict[str, dict[str, object]]:
+    """Selectors that differ in their weights alone: selector_0, selector_1, ..."""
+    return {f"selector_{k}": dict(settings) for k in range(number)}
+
+
 # Two selectors that differ in all that may differ.
 TWO_SELECTORS = {
     "selectors": {
