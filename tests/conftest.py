@@ -214,8 +214,9 @@ def build_two_selectors(
     """
     from hardkuma.batch_hardkuma import CONTINUES
 
-    changed = selectors or {}
-    both = {name: {**known, **changed.get(name, {})} for name, known in TWO_SELECTORS["selectors"].items()}
+    changed, known = selectors or {}, TWO_SELECTORS["selectors"]
+    names = changed if len(changed) > 1 else known  # in the order of whoever names both
+    both = {name: {**known[name], **changed.get(name, {})} for name in names}
     model = build_model(family, selectors=both, **config)
     model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
     return model
