@@ -297,7 +297,16 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     accepts_loss_kwargs = False  # Trainer divides accumulated losses by the number of batches, not of tokens
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _keep_in_fp32_modules_strict = ["gate_head"]
+    # The gate head, but for what it has in int8: transformers would make fp32 of that too.
+    _keep_in_fp32_modules_strict = [
+        "gate_head.selectors",
+        "gate_head.input_center",
+        "gate_head.rate_multiplier",
+        "gate_head.surface_log_odds",
+        "gate_head.rate_shift",
+        "gate_head.isolated_scale",
+        "gate_head.isolated_directions",
+    ]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
