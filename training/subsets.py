@@ -13,12 +13,11 @@ import inspect
 import json
 import math
 import zlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -26,10 +25,13 @@ from tqdm import tqdm
 
 from ..common.files import open_atomically
 from ..evaluation.faithfulness import RATES
-from ..gate_head_hardkuma import count_at_rate
+from ..kumaraswamy_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import pool
-from .sentences import Sentences, TokenWords
+from ..pooling_hardkuma import pool, sentence_embedding
+from .words import Sentences, TokenWords
+
+if TYPE_CHECKING:
+    from .run import Run
 
 TOKENS = 6144  # of one batch, with padding
 CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
@@ -48,10 +50,9 @@ def subset_sizes(words: int) -> list[int]:
 
 
 def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> list[Job]:
-    """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
+    """`number` random subsets of each sentence, in pairs of one size, since they are compared within a size.
 
-    They hang on the sentence's tokens and the seed, and not on the other sentences: what they are worth is the same where
-    there is more text, or less.
+    Seeded per sentence, by its tokens: more text, or less, does not change the subsets of a sentence.
 
     >>> sentence = TokenWords(ids=np.arange(10), words=np.arange(10) - 1)
     >>> jobs = random_subsets([sentence, sentence], 2, seed=0)
@@ -131,7 +132,7 @@ class SubsetEncoder:
         extra = {} if first is None else {"position_ids": tensors[2] + first}
         states = model.encoder(input_ids=tensors[0], attention_mask=tensors[1], **extra).last_hidden_state
         pooled = pool(states, tensors[1][:, None], model.config.pooling_modes)
-        return model.embed_pooled(pooled)[:, 0]
+        return sentence_embedding(model, pooled)[:, 0]
 
     def _find_first_position(self) -> int | None:
         """Tried out: families count positions from 0 or from behind the padding's, or do not take any from outside."""
@@ -157,30 +158,20 @@ class SubsetEncoder:
 class ValueStore:
     """Values of subsets, measured by all processes together and kept on disk."""
 
-    def __init__(
-        self,
-        folder: Path,
-        model: HardKumaModel,
-        sentences: Sentences,
-        accelerator: Accelerator,
-        interrupted: Callable[[], bool],
-        progress: bool,
-    ):
-        self.folder, self.sentences, self.accelerator = folder, sentences, accelerator
-        self.interrupted, self.progress = interrupted, progress
-        self.encoder = SubsetEncoder(model)
-        self.fingerprint = str(model.config.encoder_fingerprint)
+    def __init__(self, run: Run, sentences: Sentences):
+        self.run, self.accelerator, self.sentences = run, run.accelerator, sentences
+        self.folder, self.encoder = run.store.folder / "removal", SubsetEncoder(run.model)
+        self.fingerprint = str(run.model.config.encoder_fingerprint)
 
     def measure(self, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
         """(jobs, 2) cosines of the words alone and of the rest, in the order of the jobs; None if interrupted."""
         parts = []
-        main = self.accelerator.is_main_process
-        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=not (main and self.progress)) as bar:
+        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=self.run.quiet) as bar:
             for first in range(0, len(jobs), CHUNK):
                 chunk = jobs[first : first + CHUNK]
                 parts.append(self._chunk(chunk, anchors))
                 bar.update(len(chunk))
-                if self.interrupted():
+                if self.run.is_interrupted():
                     return None
         return torch.cat(parts) if parts else torch.zeros(0, 2)
 
