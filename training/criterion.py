@@ -1,8 +1,8 @@
 """What gates do on stored text, without labels: the criterion that training is watched by, and the rates that end it.
 
 The criterion: do the selected tokens alone still mean the sentence, and the others not? The rates: no objective holds them
-exactly, so one number per selector sets its mean probability to the target. Where gates belong to words it is added to
-their log-odds (`rate_shift`), which keeps their order; else it is added to the bias of beta's output.
+exactly, so one number per selector, which is added to the log-odds of its gates (`rate_shift`) and keeps their order, sets
+its mean probability to the target.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..gate_head_hardkuma import GateHead
 from ..modeling_hardkuma import HardKumaModel
-from .interim import parts_of, setting_of
 from .store import StateStore
 
 SENTENCES = 1000  # to measure a rate on: its standard error is then far below the tolerance of any use
@@ -67,7 +65,7 @@ def selection_quality(
     True
     """
     training, name = model.training, model.config.names[selector]
-    rate = setting_of(model.config, selector, "target_rate")
+    rate = model.config.selector(selector).target_rate
     model.eval()
     rows = rows[np.argsort(store.lengths_of(rows), kind="stable")]  # less padding to encode
     sums, count, probability, number = [0.0, 0.0], 0, 0.0, 0
@@ -111,7 +109,7 @@ def calibration_rows(rows: np.ndarray, seed: int, parts: bool) -> np.ndarray:
 def calibrate_rate(
     model: HardKumaModel, store: StateStore, rows: np.ndarray, seed: int = 0, selectors: Sequence[int] | None = None
 ) -> list[float]:
-    """Set the mean selection probability of selectors to their target rates; returns what was added to each.
+    """Set the mean selection probability of selectors to their target rates; returns what was added to their log-odds.
 
     Args:
         rows: numbers of the sentences to measure on; a random thousand of them is used, for parts four thousand.
@@ -129,40 +127,18 @@ def calibrate_rate(
     model.eval()
     head, config = model.gate_head, model.config
     chosen = list(range(config.num_selectors) if selectors is None else selectors)
-    targets = torch.tensor([setting_of(config, k, "target_rate") for k in chosen], dtype=torch.float64)
-    sample = np.sort(calibration_rows(rows, seed, bool(set(chosen) & set(parts_of(config)))))
-    before = _read(head)[chosen]
+    targets = torch.tensor([config.selector(k).target_rate for k in chosen], dtype=torch.float64)
+    sample = np.sort(calibration_rows(rows, seed, bool(set(chosen) & set(config.parts))))
+    before = head.rate_shift[chosen]
     low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        _write(head, chosen, before + middle)
+        head.rate_shift[chosen] = before + middle
         too_many = (mean_rate(model, store, sample)[chosen] > targets).to(before.device)
-        # More log-odds select more, a larger beta selects less.
-        falls = too_many if not hasattr(head, "rate_shift") else ~too_many
-        low, high = torch.where(falls, middle, low), torch.where(falls, high, middle)
+        low, high = torch.where(too_many, low, middle), torch.where(too_many, middle, high)
     added = (low + high) / 2
-    _write(head, chosen, before + added)
+    head.rate_shift[chosen] = before + added
     return added.tolist()
-
-
-def _read(head: GateHead) -> Tensor:
-    """(K,) the numbers that set the rates."""
-    if hasattr(head, "rate_shift"):
-        return head.rate_shift.clone()
-    return torch.stack([bias[1] for bias in _biases(head)])
-
-
-def _write(head: GateHead, selectors: Sequence[int], values: Tensor) -> None:
-    if hasattr(head, "rate_shift"):
-        head.rate_shift[list(selectors)] = values
-    else:  # the second output of each selector is what beta comes from
-        biases = _biases(head)
-        for k, value in zip(selectors, values, strict=True):
-            biases[k][1] = value
-
-
-def _biases(head: GateHead) -> list[Tensor]:
-    return [head.get_parameter(f"selectors.{k}.shapes.bias") for k in range(len(head.selectors))]
 
 
 @torch.inference_mode()

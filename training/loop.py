@@ -65,17 +65,23 @@ def learning_rate(settings: ContrastiveSettings, step: int, total: int) -> float
 
 
 def local_batch(
-    store: StateStore, batch: np.ndarray, config: HardKumaConfig, seed: int, step: int, accelerator: Accelerator
+    store: StateStore,
+    batch: np.ndarray,
+    config: HardKumaConfig,
+    selectors: list[str],
+    seed: int,
+    step: int,
+    accelerator: Accelerator,
 ) -> dict[str, Any]:
-    """This process's share of a global batch, with the gates' noise, on its device."""
+    """This process's share of a global batch for the gates of these selectors, with their noise, on its device."""
     generator = torch.Generator().manual_seed(step_seed(seed, step))
     longest = int(store.lengths_of(batch).max())
-    noise = torch.rand(len(batch), config.num_selectors, longest, generator=generator)
+    noise = torch.rand(len(batch), len(selectors), longest, generator=generator)
     rank, world = accelerator.process_index, accelerator.num_processes
-    inputs = store.fetch(shard(batch, rank, world), shapes=config.reads("shape"))
+    inputs = store.fetch(shard(batch, rank, world), shapes=config.reads("form"))
     own = shard(np.arange(len(batch)), rank, world)
     inputs["noise"] = noise[own, :, : inputs["input_ids"].shape[1]]
-    return to_device(inputs, accelerator.device)
+    return {**to_device(inputs, accelerator.device), "selector": selectors}
 
 
 def prefetched(make: Callable[[int, np.ndarray], Any], batches: Iterable[np.ndarray], first: int) -> Iterator[Any]:
@@ -172,7 +178,7 @@ def _differentiable(rows: LossRows) -> list[Tensor]:
 def _part(value: Any, start: int, size: int) -> Any:
     if isinstance(value, dict):
         return {name: _part(item, start, size) for name, item in value.items()}
-    return value[start : start + size]
+    return value[start : start + size] if isinstance(value, Tensor) else value
 
 
 def epoch_batches(

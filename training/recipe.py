@@ -157,9 +157,7 @@ removal; got None.
 
     def config_settings(self) -> dict[str, Any]:
         """Keywords of HardKumaConfig."""
-        from .interim import config_keywords
-
-        return config_keywords(self.model, self.selector_settings())
+        return {**self.model, "selectors": self.selector_settings()}
 
     def check_model(self) -> None:
         """Raise ValueError where `model` or a selector has a name or a value that HardKumaConfig refuses.

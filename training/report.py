@@ -16,7 +16,6 @@ from ..common.versions import versions
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
 from .criterion import Quality, selection_quality
-from .interim import parts_of, setting_of
 
 if TYPE_CHECKING:
     from .objectives.base import Report
@@ -54,7 +53,7 @@ def _save(run: Run, folder: Path) -> None:
 
 def _measure_entities(run: Run) -> dict[str, float] | None:
     """Against the gold words of the development file, if there is one; parts are measured by their objective."""
-    if run.recipe.dev is None or parts_of(run.model.config):
+    if run.recipe.dev is None or run.model.config.parts:
         return None
     from ..evaluation.entities import entity_numbers
 
@@ -158,7 +157,7 @@ def _evaluation(
             "|---|---:|---:|---:|---:|",
         ]
         for name, quality in qualities.items():
-            rate = setting_of(config, config.names.index(name), "target_rate")
+            rate = config.selectors[name].target_rate
             cells = (quality.sufficiency, quality.remainder, quality.rate)
             lines.append(f"| {name} | {rate:g} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
         paragraphs = ["\n".join(lines)]

@@ -23,7 +23,6 @@ from tqdm import tqdm
 from ..common.files import write_atomically
 from ..modeling_hardkuma import HardKumaModel
 from .criterion import calibration_rows
-from .interim import load_shared_state, parts_of, shared_state
 from .loop import checkpoints
 from .objectives import make_objective
 from .objectives.base import Objective
@@ -111,9 +110,8 @@ class Run:
         if self.accelerator.num_processes > 1:
             head, config = self.model.gate_head, self.model.config
             weights = {name: value.cpu() for name, value in head.state_dict().items()}
-            weights, settings = broadcast_object_list([weights, shared_state(config)])
+            weights, config.selectors = broadcast_object_list([weights, config.selectors])
             head.load_state_dict(weights)
-            load_shared_state(config, settings)
         return result
 
     def is_interrupted(self) -> bool:
@@ -122,6 +120,11 @@ class Run:
             flag = torch.tensor(float(self.interrupt.is_set), device=self.accelerator.device)
             self.interrupt.is_set = bool(self.accelerator.reduce(flag, "sum") > 0)
         return self.interrupt.is_set
+
+    def fill_isolated_table(self) -> None:
+        """Encode every token of the vocabulary by itself, where a selector reads that and nobody has done it."""
+        if self.model.config.reads("isolated") and not bool(self.model.gate_head.isolated_scale.any()):
+            self.model.build_isolated_table(progress=not self.quiet)
 
     def adapt_surface(self) -> None:
         """Estimate the log-odds of written forms on the training text, if the recipe says so."""
@@ -234,7 +237,7 @@ def needed_rows(
     if stores_states:
         if run.recipe.surface:
             return None  # which goes over all text
-        some.append(calibration_rows(rows, seed, bool(parts_of(config))))
+        some.append(calibration_rows(rows, seed, bool(config.parts)))
     for objective in run.objectives:
         needed = objective.needed_rows(run.model, tokens, rows, seed, stores_states)
         if needed is None:

@@ -2,14 +2,12 @@
 
     value(S) = cos(embedding of S alone, embedding) + 1 - cos(embedding without S, embedding)
 
-Encoding subsets is what training by removal costs, so removed tokens are left out of the batch, and those that stay keep
-their positions: the same embeddings as under an attention mask, at the price of the tokens that are left.
+Encoding subsets is what the removal objective costs; `HardKumaModel.encode_subsets` leaves removed tokens out of the batch.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import zlib
@@ -25,19 +23,17 @@ from tqdm import tqdm
 
 from ..common.files import open_atomically
 from ..evaluation.faithfulness import RATES
-from ..kumaraswamy_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import pool, sentence_embedding
 from .words import Sentences, TokenWords
 
 if TYPE_CHECKING:
     from .run import Run
 
-TOKENS = 6144  # of one batch, with padding
+BATCH = 512  # subsets that are encoded together
 CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
-TOLERANCE = 1e-4
 
-Job = tuple[int, list[int]]
+Job = tuple[int, list[int]]  # number of a sentence, and the numbers of some of its words
 
 
 def subset_sizes(words: int) -> list[int]:
@@ -70,98 +66,46 @@ def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> l
     return jobs
 
 
-class SubsetEncoder:
-    """Runs a model's encoder over parts of sentences.
+@torch.inference_mode()
+def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchors: Tensor, jobs: Sequence[Job]) -> Tensor:
+    """(jobs, 2) on the CPU: cosine to the sentence's embedding of the words alone, and of the sentence without them.
+
+    Args:
+        anchors: (sentences, dim) embeddings of the whole sentences.
 
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> ids = np.array(model.tokenizer("Marie Curie moved.")["input_ids"])
-    >>> encoder = SubsetEncoder(model)
-    >>> whole, part = encoder.embed([(ids, np.ones(len(ids), dtype=bool)), (ids, ids != ids[3])])
-    >>> bool(torch.allclose(whole, model(input_ids=torch.tensor(ids)[None]).anchor_embedding[0], atol=1e-5))
-    True
+    >>> sentence = TokenWords(ids, np.array([-1, 0, 1, 2, 3, -1]))
+    >>> anchor = model(input_ids=torch.tensor(ids)[None]).anchor_embedding
+    >>> subset_cosines(model, [sentence], anchor, [(0, [0, 1]), (0, [0, 1, 2, 3])]).round(decimals=1)[:, 0]
+    tensor([0.8000, 1.0000])
     """
-
-    def __init__(self, model: HardKumaModel):
-        self.model = model
-        # The first position, where the encoder takes positions from outside; None where tokens must stay in place.
-        self.first_position: int | None = None
-        self.first_position = self._find_first_position()
-
-    @torch.inference_mode()
-    def embed(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Tensor:
-        """Embeddings, (rows, dim) on the CPU, of (token ids, which of them are kept)."""
-        lengths = [int(kept.sum()) if self.first_position is not None else len(ids) for ids, kept in rows]
-        order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
-        vectors: list[Tensor] = []
-        start = 0
-        while start < len(order):
-            size = max(1, TOKENS // max(1, lengths[order[start]]))
-            vectors.append(self._embed_batch([rows[i] for i in order[start : start + size]]).float().cpu())
-            start += size
-        result = torch.empty(len(rows), vectors[0].shape[1])
-        result[order] = torch.cat(vectors)
-        return result
-
-    def values(self, sentences: Sequence[TokenWords], anchors: Tensor, jobs: Sequence[tuple[int, Sequence[int]]]) -> Tensor:
-        """(jobs, 2): cosine to the sentence's embedding of the words alone, and of the sentence without them.
-
-        Args:
-            anchors: (sentences, dim) embeddings of the whole sentences.
-            jobs: number of a sentence, and the numbers of some of its words.
-        """
-        rows = []
-        for number, words in jobs:
-            tokens = sentences[number]
-            inside, special = np.isin(tokens.words, np.asarray(words)), tokens.words < 0
-            rows += [(tokens.ids, inside | special), (tokens.ids, ~inside)]
-        vectors = self.embed(rows).unflatten(0, (-1, 2))
-        of_jobs = anchors[[number for number, _ in jobs]][:, None]
-        return cosine_similarity(vectors, of_jobs, dim=-1)
-
-    def _embed_batch(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Tensor:
-        model, first = self.model, self.first_position
-        packed = first is not None
-        length = max(int(kept.sum()) if packed else len(ids) for ids, kept in rows)
-        ids = np.zeros((len(rows), max(length, 1)), dtype=np.int64)
-        mask, positions = np.zeros_like(ids), np.zeros_like(ids)
-        for row, (tokens, kept) in enumerate(rows):
-            places = np.flatnonzero(kept) if packed else np.arange(len(tokens))
-            ids[row, : len(places)], positions[row, : len(places)] = tokens[places], places
-            mask[row, : len(places)] = kept[places]
-        tensors = [torch.from_numpy(array).to(model.device) for array in (ids, mask, positions)]
-        extra = {} if first is None else {"position_ids": tensors[2] + first}
-        states = model.encoder(input_ids=tensors[0], attention_mask=tensors[1], **extra).last_hidden_state
-        pooled = pool(states, tensors[1][:, None], model.config.pooling_modes)
-        return sentence_embedding(model, pooled)[:, 0]
-
-    def _find_first_position(self) -> int | None:
-        """Tried out: families count positions from 0 or from behind the padding's, or do not take any from outside."""
-        model = self.model
-        if "position_ids" not in inspect.signature(model.encoder.forward).parameters:
-            return None
-        vocabulary = model.config.vocab_size
-        ids = np.arange(9) * (vocabulary // 9)
-        kept = np.arange(9) % 3 != 1
-        probe = [(ids, kept), (ids[:7], kept[:7])]
-        expected = self._embed_batch(probe)
-        for first in (0, (model.encoder.config.pad_token_id or 0) + 1):
-            self.first_position = first
-            try:
-                found = self._embed_batch(probe)
-            except (IndexError, RuntimeError, ValueError):
-                continue
-            if bool(torch.allclose(found, expected, rtol=0, atol=TOLERANCE * float(expected.abs().max()))):
-                return first
-        return None
+    result = torch.zeros(len(jobs), 2)
+    # Sentences of like length share a batch.
+    order = sorted(range(len(jobs)), key=lambda job: len(sentences[jobs[job][0]].ids))
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        length = max(len(sentences[jobs[job][0]].ids) for job in chosen)
+        ids, mask = (torch.zeros(len(chosen), length, dtype=torch.long) for _ in range(2))
+        kept = torch.zeros(len(chosen), 2, length)
+        for row, job in enumerate(chosen):
+            tokens, words = sentences[jobs[job][0]], jobs[job][1]
+            inside = torch.from_numpy(np.isin(tokens.words, words))
+            ids[row, : len(inside)] = torch.from_numpy(tokens.ids)
+            mask[row, : len(inside)] = 1
+            kept[row, :, : len(inside)] = torch.stack([inside, ~inside])
+        vectors = model.encode_subsets(*(tensor.to(model.device) for tensor in (ids, mask, kept))).float().cpu()
+        whole = anchors[[jobs[job][0] for job in chosen]][:, None]
+        result[chosen] = cosine_similarity(vectors, whole, dim=-1)
+    return result
 
 
 class ValueStore:
-    """Values of subsets, measured by all processes together and kept on disk."""
+    """Cosines of subsets, measured by all processes together and kept on disk."""
 
     def __init__(self, run: Run, sentences: Sentences):
         self.run, self.accelerator, self.sentences = run, run.accelerator, sentences
-        self.folder, self.encoder = run.store.folder / "removal", SubsetEncoder(run.model)
-        self.fingerprint = str(run.model.config.encoder_fingerprint)
+        self.folder, self.fingerprint = run.store.folder / "removal", run.model.encoder_fingerprint()
 
     def measure(self, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
         """(jobs, 2) cosines of the words alone and of the rest, in the order of the jobs; None if interrupted."""
@@ -186,7 +130,7 @@ class ValueStore:
         own = jobs[rank * share : (rank + 1) * share]
         values = torch.zeros(share, 2)
         if own:
-            values[: len(own)] = self.encoder.values(self.sentences.tokens, anchors, own)
+            values[: len(own)] = subset_cosines(self.run.model, self.sentences.tokens, anchors, own)
         joined = gather(values.to(self.accelerator.device)).cpu()[: len(jobs)]
         if self.accelerator.is_main_process:
             with open_atomically(path) as file:

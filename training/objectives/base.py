@@ -14,7 +14,6 @@ import torch
 from ...configuration_hardkuma import HardKumaConfig
 from ...gate_head_hardkuma import Selector
 from ...modeling_hardkuma import HardKumaModel
-from ..interim import setting_of
 from ..store import TokenFile
 from .settings import ObjectiveSettings
 
@@ -58,7 +57,7 @@ class Objective(ABC, Generic[AnySettings]):
         """Raise ValueError where the selectors or the text do not fit, before anything is written. Called on the main
         process; `run` has its model and its texts, and no store yet."""
         for name in self.selectors:
-            unit = setting_of(run.model.config, run.model.config.names.index(name), "unit")
+            unit = run.model.config.selectors[name].unit
             if unit not in self.UNITS:
                 raise ValueError(
                     f"selectors.{name}: objective {self.settings.NAME} trains gates of unit {' or '.join(self.UNITS)}, "

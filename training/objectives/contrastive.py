@@ -19,10 +19,9 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from tqdm import tqdm
 
-from ...losses_hardkuma import LossRows, objective
+from ...losses_hardkuma import LossRows
 from ...modeling_hardkuma import HardKumaModel
 from ..criterion import Quality, calibrate_rate, mean_quality, selection_quality
-from ..interim import only
 from ..loop import (
     Progress,
     epoch_batches,
@@ -61,6 +60,7 @@ class Contrastive(Objective[ContrastiveSettings]):
 
     def fit(self, run: Run) -> bool:
         _check_size(len(run.rows), self.settings.batch_size)
+        run.fit_on_main(run.fill_isolated_table)
         self.fitting = _Fitting(run, self)
         if not self.fitting.run_all():
             return False
@@ -78,7 +78,7 @@ class Contrastive(Objective[ContrastiveSettings]):
             "label-free criterion below."
         )
         entry = {"phase": "contrastive", "steps": progress.step, "best_step": progress.best_step}
-        rates = [run.model.config.target_rates[number] for number in self.numbers(run.model.config)]
+        rates = [run.model.config.selectors[name].target_rate for name in self.selectors]
         return Report(paragraph, [entry], plots=plot_history(run.history, rates, run.output))
 
     def needed_rows(
@@ -101,8 +101,8 @@ class _Fitting:
 
     def __init__(self, run: Run, contrastive: Contrastive):
         self.run, self.base, self.accelerator = run, run.model, run.accelerator
-        self.settings, self.numbers = contrastive.settings, contrastive.numbers(run.model.config)
-        self.config = only(run.model.config, contrastive.selectors)  # what the loss is told
+        self.settings, self.names = contrastive.settings, contrastive.selectors
+        self.numbers = contrastive.numbers(run.model.config)
         # What another objective trains gets no gradient here, which DistributedDataParallel would wait for.
         self.others = [
             parameter
@@ -160,7 +160,7 @@ class _Fitting:
         run, seed = self.run, self.run.recipe.seed
 
         def read(step: int, batch: np.ndarray) -> dict[str, Any]:
-            return local_batch(run.store, batch, self.base.config, seed, step, self.accelerator)
+            return local_batch(run.store, batch, self.base.config, self.names, seed, step, self.accelerator)
 
         epoch, skip = divmod(self.progress.step, self.steps_per_epoch)
         while True:
@@ -175,19 +175,7 @@ class _Fitting:
 
     def _loss(self, rows: LossRows) -> tuple[Tensor, dict[str, Tensor]]:
         """Total and terms, over the selectors of this objective."""
-        multipliers = self.base.gate_head.rate_multiplier
-        chosen = multipliers[self.numbers]
-        loss, terms = objective(self._of_selectors(rows), self.config, chosen, training=True)
-        with torch.no_grad():
-            multipliers[self.numbers] = chosen  # which the loss has moved
-        return loss, terms
-
-    def _of_selectors(self, rows: LossRows) -> LossRows:
-        if len(self.numbers) == self.base.config.num_selectors:
-            return rows
-        gates, probs, log_odds = (values[:, self.numbers] for values in (rows.gates, rows.probs, rows.log_odds))
-        vectors = (values[:, self.numbers] for values in (rows.rationale, rows.complement))
-        return LossRows(rows.content, gates, probs, log_odds, rows.anchor, *vectors)
+        return self.base.losses_of(rows, self.names)
 
     def _take_step(self, inputs: dict[str, Any], bar: tqdm) -> None:
         """One update, and what is due after it: a log entry, an evaluation, a checkpoint."""
@@ -201,7 +189,7 @@ class _Fitting:
         bar.update()
         last = self.progress.step == self.total
         if step % settings.log_every == 0 or last:
-            entry = self._log_step(step, loss, terms, local_rate(rows.probs[:, self.numbers].detach(), rows.content))
+            entry = self._log_step(step, loss, terms, local_rate(rows.probs.detach(), rows.content))
             bar.set_postfix(loss=f"{entry['loss']:.3f}", rate=f"{entry['rate']:.2f}")
         if self.progress.step % settings.evaluate_every == 0 or last:
             self._evaluate()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...common.models import load_model
 from ...modeling_hardkuma import HardKumaModel
 from ..criterion import calibrate_rate
-from ..interim import setting_of
 from .base import Objective, Report
 from .settings import CopySettings
 
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 RELEASED = "released"  # what the released gate head is called in recipes
 # Settings that two selectors must share if one is to take the other's weights and mean the same by them.
 OF_SELECTOR = ("reads", "layer", "unit", "hidden_size")
-OF_MODEL = ("encoder_fingerprint", "shape_min", "shape_max", "shape_bound", "sampler", "gate_threshold")
+OF_MODEL = ("concentration_min", "concentration_max", "concentration_bound", "sampler", "gate_threshold", "isolated_size")
+ISOLATED = ("isolated_table", "isolated_scale", "isolated_directions")
 
 
 class Copy(Objective[CopySettings]):
@@ -40,8 +40,12 @@ class Copy(Objective[CopySettings]):
 
     def _copy(self, run: Run) -> None:
         other, (number,) = self._load(run.model), self.numbers(run.model.config)
-        theirs = other.gate_head.selectors[other.config.find_selector(self.selectors[0])]
-        run.model.gate_head.selectors[number].load_state_dict(theirs.state_dict())
+        head, theirs = run.model.gate_head, other.gate_head
+        taken = theirs.selectors[other.config.find_selector(self.selectors[0])]
+        head.selectors[number].load_state_dict(taken.state_dict())
+        if run.model.config.reads("isolated", [number]):  # the table that its weights were fitted to
+            for name in ISOLATED:
+                getattr(head, name).copy_(getattr(theirs, name))
         calibrate_rate(run.model, run.store, run.rows, run.recipe.seed, [number])
 
     def _load(self, model: HardKumaModel) -> HardKumaModel:
@@ -51,12 +55,10 @@ class Copy(Objective[CopySettings]):
             other = load_model(None if source == RELEASED else source, device=str(model.device))
         except OSError as error:
             raise ValueError(f"selectors.{name}.train.checkpoint cannot be loaded: {error}") from error
-        (mine,), theirs = self.numbers(model.config), other.config.find_selector(name)
+        mine, theirs = model.config.selectors[name], other.config.selector(other.config.find_selector(name))
         values = {key: (getattr(model.config, key), getattr(other.config, key)) for key in OF_MODEL}
-        values |= {
-            f"selectors.{name}.{key}": (setting_of(model.config, mine, key), setting_of(other.config, theirs, key))
-            for key in OF_SELECTOR
-        }
+        values |= {f"selectors.{name}.{key}": (getattr(mine, key), getattr(theirs, key)) for key in OF_SELECTOR}
+        values["the encoder's fingerprint"] = (model.encoder_fingerprint(), other.encoder_fingerprint())
         for key, (wanted, given) in values.items():
             if wanted != given:
                 raise ValueError(

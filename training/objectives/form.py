@@ -32,7 +32,6 @@ from ...batch_hardkuma import vocabulary_tokens
 from ...modeling_hardkuma import HardKumaModel
 from ...words_hardkuma import SURFACE_CLASSES, find_words, word_classes
 from ..criterion import calibrate_rate
-from ..interim import setting_of
 from ..store import StateStore, StoredBatch, TokenFile
 from .base import Objective, Report, fresh_selector, training_with_dropout
 from .settings import FormSettings
@@ -70,8 +69,8 @@ class Form(Objective[FormSettings]):
 
     def check(self, run: Run) -> None:
         super().check(run)
-        (number,), name = self.numbers(run.model.config), self.selectors[0]
-        if "form" in setting_of(run.model.config, number, "reads"):
+        name = self.selectors[0]
+        if "form" in run.model.config.selectors[name].reads:
             raise ValueError(
                 f"selectors.{name} reads 'form', which is what objective form fits it to: it would learn nothing else; "
                 "leave it out of reads."
@@ -93,13 +92,13 @@ class Form(Objective[FormSettings]):
         return True
 
     def report(self, run: Run) -> Report:
-        (number,), name, outcome = self.numbers(run.model.config), self.selectors[0], self.outcome
+        name, outcome = self.selectors[0], self.outcome
         paragraph = (
             f"Gates of `{name}`: fitted to how {outcome.words:,} words of the same text are written, of which "
             f"{outcome.capitals:,} have a capital inside a sentence, as names mostly have. The selector reads states of "
             "the encoder, not form; the surface view, where it is used, sees form."
         )
-        if setting_of(run.model.config, number, "backoff") > 0:
+        if run.model.config.selectors[name].backoff > 0:
             paragraph += " Where form finds little in a sentence, the words that weigh most there gain."
         return Report(paragraph, [{"phase": "form", "selector": name, **vars(outcome)}])
 
@@ -109,6 +108,7 @@ class Form(Objective[FormSettings]):
         return None if stores_states else rows[:0]
 
     def _fit(self, run: Run) -> Outcome:
+        run.fill_isolated_table()
         (number,), seed = self.numbers(run.model.config), run.recipe.seed
         outcome = fit_form(run.model, number, run.store, run.rows, self.settings, seed, not run.quiet)
         calibrate_rate(run.model, run.store, run.rows, seed, [number])
@@ -288,13 +288,13 @@ def _lessons(
     counts: Counter[bytes],
 ) -> Iterator[_Lesson]:
     for batch in store.batches(rows, model):
-        x = model.selector_inputs(selector, **batch.inputs)
-        for row, words in enumerate(_words(batch, vocabulary)):
+        x, counts_of_rows = model.selector_inputs(selector, **batch.inputs)
+        of_rows = x.cpu().split(counts_of_rows.tolist())
+        for own, words in zip(of_rows, _words(batch, vocabulary), strict=True):
             teaches = words.opinions != 0
-            firsts = torch.from_numpy(words.firsts)[teaches]
             targets = 0.5 + words.opinions[teaches] * (0.5 - SMOOTHING)
             common = [counts[kind] for kind, wanted in zip(words.types, teaches.tolist(), strict=True) if wanted]
-            yield _Lesson(x[row, firsts].cpu(), targets, torch.tensor(common).float() ** -COMMONNESS)
+            yield _Lesson(own[teaches], targets, torch.tensor(common).float() ** -COMMONNESS)
 
 
 def _steps(lessons: Iterator[_Lesson], size: int) -> Iterator[_Lesson]:

@@ -48,7 +48,6 @@ from ...evaluation.kinds import PARTS_OF_SPEECH, draw_shares, measure_kinds
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL
 from ..criterion import calibrate_rate
-from ..interim import rename, set_target_rate, setting_of
 from ..store import StateStore, StoredBatch, TokenFile
 from ..words import Sentences, choose_sentences, read_inputs, read_sentences, read_words
 from .base import Objective, Report, fresh_selector, training_with_dropout
@@ -100,7 +99,7 @@ class Parts(Objective[PartsSettings]):
             raise ValueError(
                 "objective parts divides the words of a selector of meaning: give the recipe one, before the parts."
             )
-        contextual = [name for name in setting_of(config, self.numbers(config)[0], "reads") if name in CONTEXTUAL]
+        contextual = [name for name in config.selectors[self.selectors[0]].reads if name in CONTEXTUAL]
         if contextual:
             raise ValueError(
                 f"selectors of objective parts read {contextual[0]!r}, which knows a word's neighbours; use 'input', and "
@@ -137,6 +136,7 @@ class Parts(Objective[PartsSettings]):
 
     def _fit(self, run: Run) -> tuple[Outcome, list[str]]:
         model, seed, numbers = run.model, run.recipe.seed, self.numbers(run.model.config)
+        run.fill_isolated_table()
         sentences = read_sentences(run.store, run.rows, SENTENCES, seed, model)
         outcome = fit_parts(model, numbers, run.store, sentences, self.settings, seed, not run.quiet)
         calibrate_rate(model, run.store, run.rows, seed, numbers)
@@ -204,12 +204,12 @@ def fit_parts(
     readers = [fresh_selector(model, number, seed * len(model.gate_head.selectors) + number) for number in selectors]
     x = read_inputs(model, store, sentences, selectors[0], progress).x
     for reader in readers[1:]:
-        if reader.num_measures:
+        if reader.measures:
             reader.center.copy_(readers[0].center)
             reader.spread.copy_(readers[0].spread)
-    rates = torch.tensor([setting_of(model.config, k, "target_rate") for k in selectors], device=model.device)
+    rates = torch.tensor([model.config.selector(k).target_rate for k in selectors], device=model.device)
     meaning = _at_rate(_meaning(model, store, sentences, progress), float(rates.sum()))
-    around = _Neighbours(x[:, : sum(readers[0].vector_sizes)], sentences.counts)
+    around = _Neighbours(x[:, : x.shape[1] - readers[0].measures], sentences.counts)
     torch.manual_seed(seed)
     context = nn.Sequential(
         nn.Linear(around.size, CONTEXT_WIDTH), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(CONTEXT_WIDTH, len(readers))
@@ -244,12 +244,13 @@ def fit_parts(
 @torch.inference_mode()
 def _keep_rates(model: HardKumaModel, selectors: Sequence[int], x: Tensor, total: float) -> None:
     """Where selectors were given one target rate, that of each becomes the share of their sum that falls to it."""
-    if len({setting_of(model.config, number, "target_rate") for number in selectors}) > 1:
+    configs = [model.config.selector(number) for number in selectors]
+    if len({config.target_rate for config in configs}) > 1:
         return
     sample = x[:: max(1, len(x) // 20000)].float().to(model.device)
     means = [float(torch.sigmoid(model.gate_head.log_odds(number, sample)).mean()) for number in selectors]
-    for number, mean in zip(selectors, means, strict=True):
-        set_target_rate(model.config, number, round(total * mean / sum(means), 4))
+    for config, mean in zip(configs, means, strict=True):
+        config.target_rate = round(total * mean / sum(means), 4)
 
 
 def _meaning(model: HardKumaModel, store: StateStore, sentences: Sentences, progress: bool) -> Tensor:
@@ -257,7 +258,7 @@ def _meaning(model: HardKumaModel, store: StateStore, sentences: Sentences, prog
     number = model.config.find_selector()
 
     def read(batch: StoredBatch) -> Tensor:
-        return model.gate_head.log_odds(number, model.selector_inputs(number, **batch.inputs))
+        return model.gate_head.log_odds(number, model.selector_inputs(number, **batch.inputs)[0])
 
     return read_words(model, store, sentences, read, progress)
 
@@ -299,7 +300,7 @@ def name_parts(model: HardKumaModel, selectors: Sequence[int], texts: Sequence[s
     found = typical_names(measure_kinds(model, texts).typical(NAME_CANDIDATES), taken=names)
     for number, name in zip(selectors, found, strict=True):
         names[number] = name
-    rename(model.config, names)
+    model.config.selectors = dict(zip(names, model.config.selectors.values(), strict=True))
 
 
 def typical_names(typical: Sequence[Sequence[str]], taken: Sequence[str] = ()) -> list[str]:

@@ -100,6 +100,7 @@ class Removal(Objective[RemovalSettings]):
 
     def _fit(self, run: Run, sentences: Sentences, jobs: Sequence[Job], targets: Tensor) -> Outcome:
         (number,), model = self.numbers(run.model.config), run.model
+        run.fill_isolated_table()
         inputs = read_inputs(model, run.store, sentences, number, not run.quiet)
         unexplained = fit_sums(
             model, number, inputs, sentences.counts, jobs, targets, self.settings, run.recipe.seed, not run.quiet
