@@ -1,4 +1,4 @@
-"""A tokenised batch before the encoder sees it: checked, padded on the right, and every token with the number of its word."""
+"""A tokenised batch before the encoder sees it: checked, padded on the right, every token with the number of its word."""
 
 from __future__ import annotations
 

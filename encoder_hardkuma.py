@@ -182,21 +182,33 @@ class Encoded:
     """One pass of the encoder, padded on the right.
 
     Attributes:
-        states: (batch, length, hidden) the last states; None where the encoder stopped before them.
+        last: (batch, length, hidden) the last states, as `states`; None where the encoder stopped before them.
         layers: states by the number of their layer, 0 (the embeddings) to the depth: those that were asked for.
-        pooled: (batch, sets, hidden of all pooling modes) the last states pooled; one set, all tokens, unless others were
-            asked for.
+        pools: (batch, sets, hidden of all pooling modes) the last states pooled, as `pooled`; one set, all tokens, unless
+            others were asked for.
         attention: (batch, length, 2) received and given, if asked for.
         hidden_states: of every layer, the embeddings first; if asked for.
         attentions: of every layer, (batch, heads, query, key); if asked for.
     """
 
-    states: Tensor | None
-    layers: dict[int, Tensor]
-    pooled: Tensor | None = None
+    last: Tensor | None = None
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    pools: Tensor | None = None
     attention: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+
+    @property
+    def states(self) -> Tensor:
+        """The last states, of an encoder that ran to its end."""
+        assert self.last is not None, "the encoder stopped before its last layer"
+        return self.last
+
+    @property
+    def pooled(self) -> Tensor:
+        """The last states pooled, of an encoder that ran to its end."""
+        assert self.pools is not None, "nothing was pooled"
+        return self.pools
 
 
 class _AllRead(Exception):
@@ -251,7 +263,7 @@ def encode(
                 **{name: True for name, value in wanted.items() if value},
             )
     except _AllRead:
-        return Encoded(None, kept)
+        return Encoded(layers=kept)
     states = output.last_hidden_state
     found = {layer: kept[layer] if modules is not None else output.hidden_states[layer] for layer in inner}
     return Encoded(
@@ -273,7 +285,7 @@ def layer_list(encoder: nn.Module) -> str | None:
 
 
 def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
-    """The layers, where hooks on them see what they are given. transformers can keep the states of all layers instead, which
+    """The layers, where hooks on them see what they are given. Else transformers must keep the states of all layers, which
     costs 7% of a pass on two cores: the memory of every layer stays in use."""
     # A compiled graph is bound to the hooks of its time; checkpointing runs layers out of the gradients' sight.
     if tracing() or torch.is_grad_enabled() or encoder._compiled_call_impl is not None or hasattr(encoder, "_orig_mod"):
@@ -289,7 +301,7 @@ def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
 def _keep_inputs(
     modules: nn.ModuleList | None, numbers: Sequence[int], kept: dict[int, Tensor], stop: bool
 ) -> Iterator[None]:
-    """While it lasts, what these layers are given in this thread goes to `kept`: `hidden_states[i]` is the input of layer i.
+    """While it lasts, what these layers are given in this thread goes to `kept`: layer i is given `hidden_states[i]`.
     With `stop`, `_AllRead` is raised when all are there."""
     if modules is None:
         yield
@@ -336,7 +348,8 @@ def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
 # Families in which position ids alone say where a token stands. Others (relative positions, none that can be given) keep
 # removed tokens in the row, behind the mask.
 _PACKED_FAMILIES = ("albert", "bert", "camembert", "electra", "hardkuma_static", "roberta", "xlm-roberta")
-_PACKED_TOKENS = 1024  # of one batch of packed rows, padding counted: few enough to pad little, enough to use the cores
+# Of one batch of packed rows, padding counted: so many tokens whatever is padded, more as long as a tenth is, never beyond.
+_FEW_TOKENS, _PADDED, _MOST_TOKENS = 256, 1.1, 6144
 
 
 def encode_kept(
@@ -370,8 +383,7 @@ def encode_kept(
     order = counts.argsort(descending=True)
     lengths, pooled, start = counts[order].tolist(), [], 0
     while start < len(lengths):
-        width = max(lengths[start], 1)
-        chosen = order[start : start + max(1, _PACKED_TOKENS // width)]
+        width, chosen = max(lengths[start], 1), order[start : start + _rows_of_batch(lengths, start)]
         owner, place = (chosen // sets)[:, None], places[chosen, :width]
         mask = torch.arange(width, device=rows.device) < counts[chosen][:, None]
         ids, types, embeddings = (
@@ -384,6 +396,22 @@ def encode_kept(
         start += len(chosen)
     joined = torch.cat(pooled)
     return torch.empty_like(joined).index_copy(0, order, joined).unflatten(0, (-1, sets))
+
+
+def _rows_of_batch(lengths: Sequence[int], start: int) -> int:
+    """How many of these rows, longest first, go together from `start` on.
+
+    >>> _rows_of_batch([100, 100, 10, 10], 0), _rows_of_batch([100] * 100, 0)
+    (2, 61)
+    """
+    width, tokens, rows = max(lengths[start], 1), lengths[start], 1
+    for length in lengths[start + 1 :]:
+        tokens += length
+        padded = width * (rows + 1)
+        if padded > _MOST_TOKENS or padded > max(_FEW_TOKENS, _PADDED * tokens):
+            break
+        rows += 1
+    return rows
 
 
 def _first_position(config: PreTrainedConfig) -> int | None:

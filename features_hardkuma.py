@@ -8,9 +8,9 @@ Vectors are LayerNormed token by token and averaged over the tokens of a word:
 
 Scalars are averaged as they are: "norm" (root mean square of the state), "attention" (received and given), "form" (one-hot
 class of the word's written form). Measures compare a word w, with tokens i in w, with its sentence. With last states h_i,
-their sum s over the sentence, its pooled state a, and e_i the pooled state of token i alone between the special tokens of a
-text, scaled to length 1 (looked up in the gate head's table), u_w the sum of e_i over w, scaled to length 1, and U the sum of
-u_w over the words of the sentence:
+their sum s over the sentence and its pooled state a; e_i the pooled state of token i alone between the special tokens of a
+text, scaled to length 1 (looked up in the gate head's table); u_w the sum of e_i over w, scaled to length 1; and U the sum
+of u_w over the words of the sentence:
 
     "pool_share"     sum |h_i|, sum cos(h_i, a), |w|, log words        what the word brings into the pool
     "leave_one_out"  sum l({i}), l(w)  with  l(S) = 1 - cos(s - sum_S h_j, s)     what the pool loses without it
@@ -61,8 +61,7 @@ class WordFeatures:
     Args:
         encoded: the encoder's pass over the batch, with all layers that are read.
         words: which tokens make up a word.
-        isolated: token ids (batch, length) -> vectors (batch, length, size) in some directions, and the pooled state (batch,
-            1, hidden) in the same directions (batch, 1, size); where a selector reads "isolated".
+        isolated: `GateHead.look_up_isolated`, where a selector reads "isolated".
         input_embeddings: the encoder's, where a selector reads "input".
     """
 
@@ -134,13 +133,11 @@ class WordFeatures:
     @property
     def states(self) -> Tensor:
         """(batch, length, hidden) the last states, fp32."""
-        assert self.encoded.states is not None, "the encoder runs to its end where they are compared"
         return self.encoded.states.float()
 
     @property
     def anchor(self) -> Tensor:
         """(batch, 1, hidden) the sentence's pooled state by the first mode, of length 1."""
-        assert self.encoded.pooled is not None, "there where the last states are"
         return normalize(self.encoded.pooled[..., : self.states.shape[-1]].float())
 
     @property

@@ -102,12 +102,12 @@ class GateHead(nn.Module):
         input_center: (input_size,) what the `input` view subtracts from input embeddings.
         rate_multiplier: (K,) Lagrange multiplier of the selection rate; moved by training alone.
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
-        rate_shift: (K,) log-odds added to all gates of a selector: its rate, set at the end of training without changing the
-            order of words.
+        rate_shift: (K,) log-odds added to all gates of a selector: its rate, set at the end of training without changing
+            the order of words.
         token_roles: (vocabulary,) which tokens start a word, go on with one, or are punctuation.
         isolated_table: (vocabulary, directions) int8, isolated_scale: (vocabulary,), isolated_directions: (hidden,
-            directions): what each token means by itself, where a selector reads that. Row t times its scale is e_t V, with V
-            the directions; `build_isolated_table` of the model fills it.
+            directions): what each token means by itself, where a selector reads that. Row t times its scale is e_t V, with
+            V the directions; `build_isolated_table` of the model fills it.
     """
 
     input_center: Tensor
@@ -139,7 +139,7 @@ class GateHead(nn.Module):
             self.register_buffer("isolated_directions", torch.zeros(config.hidden_size, size))
 
     def resize_vocabulary(self, size: int) -> None:
-        """Follow an encoder whose vocabulary was changed: tokens that are new start a word and mean nothing by themselves."""
+        """Follow an encoder whose vocabulary was changed: new tokens start a word and mean nothing by themselves."""
         for name in ("token_roles", "isolated_table", "isolated_scale"):
             old = getattr(self, name, None)
             if old is not None and len(old) != size:

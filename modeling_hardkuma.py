@@ -6,13 +6,13 @@
     anchor, rationale, complement           Pool(H, m), Pool(., m g), Pool(., m (1 - g)), from one of three views
 
 The released head has two selectors. `meaning` is trained by removal: its log-odds are fitted to what subsets of words keep
-of the sentence's embedding and what is lost without them. `entities` is trained by form: its log-odds are fitted to how words
-are written. The contrastive objective of `return_loss=True` trains gates end to end:
+of the sentence's embedding and what is lost without them. `entities` is trained by form: its log-odds are fitted to how
+words are written. The contrastive objective of `return_loss=True` trains gates end to end:
 
     loss = L_rat - lambda_cmp L_cmp + lambda_s sparsity + lambda_tv TV + lambda_e constraint (+ lambda_kl KL)
 
-A forward pass is read in this order: batch_hardkuma.py, encoder_hardkuma.py, features_hardkuma.py, gate_head_hardkuma.py (and
-kumaraswamy_hardkuma.py), pooling_hardkuma.py, and this file.
+A forward pass is read in this order: this file, batch_hardkuma.py, encoder_hardkuma.py, features_hardkuma.py,
+gate_head_hardkuma.py (with kumaraswamy_hardkuma.py), pooling_hardkuma.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .batch_hardkuma import (
 from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
-from .features_hardkuma import MEASURES, WordFeatures
+from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates, decide
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, world_size
@@ -200,11 +200,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         with without_autocast(batch.mask.device):  # which would do the gate's arithmetic in half precision
             words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
             probs = words.probabilities(config.gate_threshold)
-            gates = (
-                self._sample(words, probs, options.get("noise"), rate)
-                if self.training
-                else self._decide(words, probs, chosen, rate)
-            )
+            gates = self._draw_or_decide(words, probs, chosen, options.get("noise"), rate)
             anchor = self.embed_pooled(encoded.pooled)[:, 0]
             self._check_finite(anchor)
             gates, probs = words.spread(gates), words.spread(probs)
@@ -212,6 +208,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 compared, rationale, complement = self.view(batch, encoded, gates)
             if needs_loss:
                 log_odds = words.spread(words.gate.selection_log_odds(config.gate_threshold))
+                assert rationale is not None and complement is not None, "made above"
                 rows = LossRows(batch.content, gates, probs, log_odds, compared, rationale, complement)
                 if options.get("return_rows", False):
                     return rows
@@ -248,7 +245,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         continues: Tensor | None = None,
     ) -> TokenBatch:
-        """The tokens as the encoder takes them: checked, padded on the right, each with its word; arguments of `forward`."""
+        """The tokens as the encoder takes them: checked, padded on the right, with their words; arguments of `forward`."""
         given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
         return prepare(self.config, *given, self.gate_head.token_roles)
 
@@ -263,7 +260,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> Encoded:
-        """The one way to a sentence vector: tokens in, states and pooled states out; `embed_pooled` makes embeddings of these.
+        """The one way to a sentence vector: tokens in, states and pooled states out; `embed_pooled` makes these embeddings.
 
         Args:
             keep: (batch, sets, length) in [0, 1]: instead of all tokens, these alone, every set by itself; `pooled` is then
@@ -275,16 +272,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """
         if self.training and self._encoder_is_trained != any(p.requires_grad for p in self.encoder.parameters()):
             self.train()  # somebody thawed or froze the encoder, or put adapters into it, since
-        modes = self.config.pooling_modes
         if keep is not None:
             with torch.autocast(device_type=batch.mask.device.type, enabled=batch.autocast):
-                return Encoded(
-                    None, {}, pooled=self._pool_gated(batch, keep) if self.training else self._pool_kept(batch, keep)
-                )
+                pooled = self._pool_gated(batch, keep) if self.training else self._pool_kept(batch, keep)
+            return Encoded(pools=pooled)
         attended = self.config.attention_layers if attention else None
         encoded = encode(self.encoder, batch, layers, whole, attended, output_hidden_states, output_attentions)
-        if encoded.states is not None:
-            encoded.pooled = pool(encoded.states, batch.mask[:, None], modes)
+        if encoded.last is not None:
+            encoded.pools = pool(encoded.last, batch.mask[:, None], self.config.pooling_modes)
         return encoded
 
     def _pool_kept(self, batch: TokenBatch, keep: Tensor) -> Tensor:
@@ -355,7 +350,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """Numbers of the selectors that are asked for: by name, or all."""
         if selector is None:
             return list(range(self.config.num_selectors))
-        names = [selector] if isinstance(selector, str) else selector
+        names: Sequence[Any] = selector if isinstance(selector, (list, tuple)) else [selector]
         return [self.config.find_selector(name) for name in names]
 
     def _encode(
@@ -376,11 +371,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
                     "encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask."
                 )
             return self._from_stored(batch, stored, attention)
-        compares = any(self.config.reads(name, needed) for name in ("anchor", *MEASURES))
         return self.encode_batch(
             batch,
             layers=self.config.layers(needed),
-            whole=whole or compares,
+            whole=whole or self.config.depth(needed) == self.config.num_hidden_layers,
             attention=attention,
             output_hidden_states=hidden_states,
             output_attentions=attentions,
@@ -414,23 +408,22 @@ class HardKumaModel(HardKumaPreTrainedModel):
     def _inner_layers(self) -> list[int]:
         return [layer for layer in self.config.layers() if layer < self.encoder.config.num_hidden_layers]
 
-    def _sample(self, words: WordGates, probs: Tensor, noise: Tensor | None, rate: float | None) -> Tensor:
-        """Gates of words as they are drawn in training: (batch, K, slots), 0 off content. Noise is that of tokens (batch, K,
-        length); word number n takes what is at place n."""
+    def _draw_or_decide(
+        self, words: WordGates, probs: Tensor, chosen: Sequence[int], noise: Tensor | None, rate: float | None
+    ) -> Tensor:
+        """Gates of words, (batch, K, slots), 0 off content: drawn in training; in eval by the threshold, or at a rate.
+        Noise is (batch, K, length): word number n takes what is at place n."""
+        config, shape = self.config, words.index.shape
+        if not self.training:
+            return decide(words, probs, [config.selector(k).unit for k in chosen], config.decision_threshold, rate)
         if rate is not None:
             raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
-        shape = words.index.shape
         if noise is None:
             noise = torch.rand(shape, device=probs.device, dtype=probs.dtype)
         elif noise.shape != shape:
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(shape)}, got {tuple(noise.shape)}.")
-        padding = noise.new_full((*shape[:2], 1), 0.5)
-        noise = torch.cat([noise, padding], dim=-1)[..., : probs.shape[-1]]
-        return sample_gate(words.gate, noise, self.config.sampler, self.config.gate_threshold) * words.content
-
-    def _decide(self, words: WordGates, probs: Tensor, chosen: Sequence[int], rate: float | None) -> Tensor:
-        units = [self.config.selector(k).unit for k in chosen]
-        return decide(words, probs, units, self.config.decision_threshold, rate)
+        noise = torch.cat([noise, torch.full_like(noise[..., :1], 0.5)], dim=-1)[..., : probs.shape[-1]]
+        return sample_gate(words.gate, noise, config.sampler, config.gate_threshold) * words.content
 
     def _check_finite(self, vectors: Tensor) -> None:
         if tracing() or math.isfinite(float(vectors.detach().sum())):
@@ -618,10 +611,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
                 probs = words.probabilities(self.config.gate_threshold)
                 self._check_finite(probs.flatten(1))
-                sampled = (
-                    self._sample(words, probs, None, rate) if self.training else self._decide(words, probs, chosen, rate)
-                )
-                gates = words.spread(sampled) * batch.content[:, None]
+                gates = words.spread(self._draw_or_decide(words, probs, chosen, None, rate))
                 if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
                     logger.warning_once(
                         "in some sentences no token passes the model's threshold: their rationale embeddings are all the "
@@ -670,8 +660,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     @torch.no_grad()
     def build_isolated_table(self, progress: bool = False) -> None:
-        """Fill the gate head's table of isolated tokens, where a selector reads it: every token of the vocabulary is encoded
-        alone, between the special tokens of a text, and kept in the directions in which these vectors differ most, in int8.
+        """Fill the gate head's table of isolated tokens, where a selector reads it: every token of the vocabulary is
+        encoded alone, between the special tokens of a text, and kept in int8 in the directions that hold most of it.
 
         Done once, before a head is trained; it belongs to the encoder's weights of that time.
 

@@ -71,6 +71,8 @@ FAMILIES = (
     "qwen3",
     "hardkuma_static",
 )
+# Families that take position ids: removed tokens are left out of their batches (see `encode_kept`).
+PACKED_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "hardkuma_static")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
 
 
@@ -94,9 +96,12 @@ def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
 
 def encoder_config(family: str) -> PreTrainedConfig:
     from transformers import (
+        AlbertConfig,
         BertConfig,
+        CamembertConfig,
         CLIPTextConfig,
         DistilBertConfig,
+        ElectraConfig,
         ModernBertConfig,
         MPNetConfig,
         Qwen3Config,
@@ -116,6 +121,12 @@ def encoder_config(family: str) -> PreTrainedConfig:
         return RobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
     if family == "xlm-roberta":
         return XLMRobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "camembert":
+        return CamembertConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "electra":
+        return ElectraConfig(**SMALL, **common, embedding_size=16)
+    if family == "albert":
+        return AlbertConfig(**SMALL, **common, **tokens, embedding_size=16)
     if family == "mpnet":
         return MPNetConfig(**SMALL, **common, **tokens)
     if family == "distilbert":
@@ -160,26 +171,53 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
             parameter.add_(torch.randn_like(parameter) * 0.3)
         model.gate_head.input_center.normal_(std=0.1)
     model.tokenizer = tokenizer
-    return model.eval()
+    model.eval().build_isolated_table()
+    return model
+
+
+def several(number: int, **settings: object) -> dict[str, dict[str, object]]:
+    """Selectors that differ in their weights alone: selector_0, selector_1, ..."""
+    return {f"selector_{k}": dict(settings) for k in range(number)}
 
 
 # Two selectors that differ in all that may differ.
 TWO_SELECTORS = {
-    "selector_names": ["meaning", "entities"],
-    "selector_unit": {"meaning": "word", "entities": "name"},
-    "selector_inputs": {"meaning": ["state", "anchor", "pooled", "removal", "alone"], "entities": ["state", "norm"]},
-    "selector_layer": {"meaning": [0.5, -1], "entities": 0.5},
-    "selector_hidden_size": {"meaning": 24, "entities": 16},
-    "surface_weight": {"meaning": 0.0, "entities": 0.5},
-    "target_rate": {"meaning": 0.3, "entities": 0.2},
+    "selectors": {
+        "meaning": {
+            "reads": ["state", "anchor", "pool_share", "leave_one_out", "isolated"],
+            "layer": [0.5, -1],
+            "unit": "word",
+            "hidden_size": 24,
+            "form_weight": 0.0,
+            "target_rate": 0.3,
+        },
+        "entities": {
+            "reads": ["state", "norm"],
+            "layer": 0.5,
+            "unit": "name",
+            "hidden_size": 16,
+            "form_weight": 0.5,
+            "target_rate": 0.2,
+        },
+    }
 }
 CONTINUING = ("curie", "in", "school", "bank", "city", "plane", "won")  # go on with the word before, in these models
 
 
-def build_two_selectors(family: str = "bert", **config: object) -> HardKumaModel:
-    """A tiny random model whose selectors are called meaning and entities, with gates of words."""
-    model = build_model(family, **{**TWO_SELECTORS, **config})
-    model.gate_head.token_kinds[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = 1
+def build_two_selectors(
+    family: str = "bert", selectors: dict[str, dict[str, object]] | None = None, **config: object
+) -> HardKumaModel:
+    """A tiny random model whose selectors are called meaning and entities, with gates of words.
+
+    Args:
+        selectors: what is to be other than in `TWO_SELECTORS`, by the selector's name.
+    """
+    from hardkuma.batch_hardkuma import CONTINUES
+
+    changed = selectors or {}
+    both = {name: {**known, **changed.get(name, {})} for name, known in TWO_SELECTORS["selectors"].items()}
+    model = build_model(family, selectors=both, **config)
+    model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
     return model
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def with_unequal_norms(model: HardKumaModel) -> HardKumaModel:
-    """The model, changed: a layer norm of equal weights makes all states equally long, and `meaning_weight` idle."""
+    """The model, changed: a layer norm of equal weights makes all states equally long, and `backoff` idle."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

@@ -101,7 +101,12 @@ def test_layers_out_of_range_are_named() -> None:
 
 def test_static_encoder_has_zero_features(make_model: Callable, tokenize: Callable) -> None:
     model = make_model("hardkuma_static", selector_inputs=["state", "attention"])
-    assert torch.isfinite(model(**tokenize(model, SENTENCES)).gate_probs).all()
+    inputs = tokenize(model, SENTENCES)
+    mask = inputs["attention_mask"]
+    tap = AttentionTap(content=mask.bool(), layers=frozenset({0}))
+    run_encoder(model.encoder, inputs["input_ids"], mask, tap=tap)
+    assert torch.equal(attention_features(tap, mask), torch.zeros(*mask.shape, 2))
+    assert torch.isfinite(model(**inputs).gate_probs).all()
 
 
 def test_a_family_that_takes_no_bias_says_so(make_model: Callable, tokenize: Callable) -> None:

@@ -16,14 +16,14 @@ from tests.conftest import SENTENCES, build_two_selectors
 TEXTS = ["the unbelievable museums reopened in 1891", "Nobody knew, nobody asked: unbelievable!", "bridges and a (bridge)"]
 
 
-def train(kind: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of this kind with so few tokens that most words have several."""
-    if kind == "wordpiece":
+def train(algorithm: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with so few tokens that most words have several."""
+    if algorithm == "wordpiece":
         backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         backend.normalizer = normalizers.Lowercase()
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(vocab_size=70, special_tokens=["[UNK]", "[PAD]"])
-    elif kind == "byte-level":
+    elif algorithm == "byte-level":
         backend = Tokenizer(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         trainer = trainers.BpeTrainer(vocab_size=60, special_tokens=["[UNK]", "[PAD]"])
@@ -36,9 +36,9 @@ def train(kind: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]")
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "sentencepiece"])
-def test_the_vocabulary_knows_the_words_of_plain_text(kind: str) -> None:
-    tokenizer = train(kind)
+@pytest.mark.parametrize("algorithm", ["wordpiece", "byte-level", "sentencepiece"])
+def test_the_vocabulary_knows_the_words_of_plain_text(algorithm: str) -> None:
+    tokenizer = train(algorithm)
     kinds = token_kinds(tokenizer, len(tokenizer))
     assert set(kinds.tolist()) == {STARTS, CONTINUES, ALONE}
     for text in TEXTS:

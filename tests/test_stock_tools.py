@@ -79,14 +79,17 @@ def test_trainer_trains_saves_and_resumes(make_model: Callable, tmp_path: Path) 
     assert len(losses_of(whole)) == 4 and all(torch.isfinite(torch.tensor(losses_of(whole))))
     moved = {name for name, value in whole.model.state_dict().items() if not torch.equal(value, start[name])}
     assert moved and all(name.startswith("gate_head.selectors") for name in moved), "the gates and nothing else"
-    assert whole.evaluate()["eval_loss"] == pytest.approx(whole.evaluate()["eval_loss"])
+    rows = [{"text": text} for text in SENTENCES]
+    with torch.no_grad():
+        expected = [float(whole.model.eval()(**collator(part)).loss) for part in (rows[:3], rows[3:])]
+    assert whole.evaluate()["eval_loss"] == pytest.approx(sum(expected) / 2, abs=1e-5)
     # A second run takes the first one's checkpoint of step 2 and ends where that one did.
     again = trainer_of(copy.deepcopy(model), collator, tmp_path / "again")
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     for name, value in whole.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], value), name
     loaded = HardKumaModel.from_pretrained(tmp_path / "whole" / "checkpoint-4")
-    inputs = collator([{"text": text} for text in SENTENCES])
+    inputs = collator(rows)
     inputs.pop("return_loss")
     for name, value in numbers(whole.model, inputs).items():
         assert torch.equal(numbers(loaded, inputs)[name], value), name
@@ -233,7 +236,6 @@ def test_half_precision(cls: type, dtype: torch.dtype, make_model: Callable, tok
 # ---- graphs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     "config",
     [
@@ -245,18 +247,21 @@ def test_half_precision(cls: type, dtype: torch.dtype, make_model: Callable, tok
     ],
     ids=["plain", "reencode", "attention", "words", "words-reencode"],
 )
-def test_compiled(config: dict, side: str, make_model: Callable, tokenize: Callable) -> None:
+def test_compiled(config: dict, make_model: Callable, tokenize: Callable) -> None:
+    """One graph, for padding on either side."""
     torch.compiler.reset()
     model = make_model(**config)
     if "selector_unit" in config:
         model.gate_head.token_kinds[::3] = 1
         model.remember_tokens()
-    model.tokenizer.padding_side = side
-    inputs = tokenize(model, SENTENCES)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    expected = numbers(model, inputs)
-    for name, value in numbers(compiled, inputs).items():
-        assert torch.allclose(value, expected[name], atol=1e-5), name
+    for side in ("left", "right"):
+        model.tokenizer.padding_side = side
+        inputs = tokenize(model, SENTENCES)
+        expected = numbers(model, inputs)
+        with torch.compiler.set_stance("default" if side == "left" else "fail_on_recompile"):
+            for name, value in numbers(compiled, inputs).items():
+                assert torch.allclose(value, expected[name], atol=1e-5), (side, name)
 
 
 def test_compiled_training(make_model: Callable, tokenize: Callable) -> None:

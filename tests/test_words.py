@@ -1,4 +1,4 @@
-"""Word shapes in many scripts, the statistics, and their effect on gates."""
+"""Words and their written forms in many scripts, statistics of the forms, and their effect on gates."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_comma_of_thousands_belongs_to_its_number(text: str, words: list[str])
     assert [text[start:end] for start, end in find_words(text)] == words
 
 
-def test_words_of_grammar() -> None:
+def test_function_words() -> None:
     yes = ["the", "The", "of", "don't", "don’t", "I", "'s", "’s", "Whom", "ourselves"]
     no = ["US", "IT", "WHO", "paris", "run", "", "B", "theory", "new"]
     assert [word for word in [*yes, *no] if is_function_word(word)] == yes

@@ -6,10 +6,11 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, get_origin
+from typing import Any, get_origin
 
 import yaml
 
+from ..common.arguments import Parser
 from .objectives.settings import OBJECTIVES
 from .recipe import BaseRecipe, Recipe, check_key, recipe_keys
 from .settings import Setting, read_numbers, settings_of
@@ -44,23 +45,14 @@ class Arguments:
     overwrite: bool = False
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One sentence instead of forty lines of usage."""
-        raise ValueError(message)
-
-
-def build_parser(
-    prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default: str = "default"
-) -> argparse.ArgumentParser:
+def build_parser(prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default: str = "default") -> Parser:
     """All options of a sort of recipe, with the manual before their list."""
     of_gates = cls is Recipe
-    parser = _Parser(
+    parser = Parser(
         prog=prog,
         usage=f"{prog} [RECIPE] [--resume] [--push-to-hub ID] [--KEY VALUE ...]",
         description=manual,
         epilog="\n".join([PATHS, *_explain_objectives()]) if of_gates else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # or --colum would be --column
         add_help=False,
     )
@@ -111,7 +103,8 @@ def parse_arguments(
     cls: type[BaseRecipe] = Recipe,
     default: str = "default",
 ) -> Arguments | str:
-    """The arguments, or the help text where it was asked for; ValueError for what makes no sense.
+    """The arguments, or the help text where it was asked for; ValueError for a key or value that makes no sense, and status
+    2 for options that are no options.
 
     Args:
         cls, default: which recipes these are, and the one that is meant where none is named.

@@ -80,9 +80,6 @@ def test_recipe_and_flags_stand_anywhere() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seed"], "argument --seed: expected one argument"),
-        (["--train.epochs"], "argument --train.epochs: expected one argument"),
-        (["--seed", "--held_out", "3"], "argument --seed: expected one argument"),
         (["parts", "epochs"], "expected --key value, got 'epochs'"),
         (["--epochs", "3"], "unknown recipe key 'epochs': it is now .*--train.epochs on the command line"),
         (["--max-sentenses=3"], "unknown recipe key 'max_sentenses': did you mean 'max_sentences'"),
@@ -93,6 +90,14 @@ def test_recipe_and_flags_stand_anywhere() -> None:
 def test_what_makes_no_sense(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_arguments(words)
+
+
+@pytest.mark.parametrize("words", [["--seed"], ["--train.epochs"], ["--seed", "--held_out", "3"]])
+def test_an_option_without_its_value(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_arguments(words, "hardkuma train")
+    said = f"hardkuma train: argument {words[0]}: expected one argument. See hardkuma train --help\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["parts", "--seed", "3", "--help"]])

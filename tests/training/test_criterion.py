@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
             out = model(**inputs)
         probs, ids = out.gate_probs[0], inputs["input_ids"][0]
         places = [i for i in range(len(ids)) if ids[i] not in (0, 1, 3)]
-        best = sorted(places, key=lambda i: (-float(probs[i]), i))[: -int(-0.3 * len(places) // 1)]  # rounded up
+        best = sorted(places, key=lambda i: (-float(probs[i]), i))[: math.ceil(0.3 * len(places))]
         for side, chosen in enumerate([set(best), set(places) - set(best)]):
             keep = torch.tensor([[int(i in chosen or i not in places) for i in range(len(ids))]])
             with torch.no_grad():

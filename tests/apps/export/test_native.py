@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from hardkuma.apps.export.agreement import agreement
+from hardkuma.apps.export.cards import agreement
 from hardkuma.apps.export.native import export_native
 from hardkuma.batch_hardkuma import content_mask
 from hardkuma.data import bundled_texts

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hardkuma.apps.export.onnx_files import export_onnx
+from hardkuma.apps.export.onnx import export_onnx
 from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
 from tests.apps.export.test_native import sentences
 from tests.conftest import SENTENCES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hardkuma.apps.export.agreement import agreement
+from hardkuma.apps.export.cards import agreement
 from hardkuma.common.correlation import ranks
 
 

@@ -1,12 +1,23 @@
-"""From a table with a column of texts to the same table with their gates: what every worker of a cluster does."""
+"""From a table with a column of texts to the same table with their gates: what every worker of a cluster does.
+
+For Spark, `pandas_gates` is a function as `DataFrame.mapInPandas` wants it, frames in and frames out:
+
+    outputs = Outputs(kinds=["terms"])
+    schema = f"id bigint, text string, {spark_schema(outputs)}"
+    frame.mapInPandas(partial(pandas_gates, outputs=outputs), schema)
+
+Spark starts the processes, and starts them again where they die; each loads its model when its first frame comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...common.arrow import arrow_record, record_fields
+from ...common.models import load_model
 from ...common.packages import require
 from ...configuration_hardkuma import check_choice
 from ...modeling_hardkuma import HardKumaModel
@@ -14,10 +25,12 @@ from ...scoring_hardkuma import ALL, check_selection, encodable, gate_records
 from ..pairs import embed_texts
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow
 
 KINDS = ("gates", "terms", "anchor", "rationale")
 NO_TEXT = "the row has no text"
+Table = TypeVar("Table", "pyarrow.Table", "pandas.DataFrame")
 
 
 @dataclass(frozen=True)
@@ -62,8 +75,13 @@ class Outputs:
         return [field for kind in self.kinds for field in fields[kind]]
 
 
-def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | None = None) -> pyarrow.Table:
+def add_gates(model: HardKumaModel, table: Table, outputs: Outputs | None = None) -> Table:
     """The table, row for row, with the columns of `outputs` behind its own.
+
+    Args:
+        model: in eval mode, with its tokenizer.
+        table: a pyarrow.Table or a pandas.DataFrame with a column of texts, which `outputs.column` names.
+        outputs: what is added; by default the gates of the column "text".
 
     >>> import pyarrow
     >>> from hardkuma import load_released
@@ -73,25 +91,50 @@ def add_gates(model: HardKumaModel, table: pyarrow.Table, outputs: Outputs | Non
     """
     outputs = outputs or Outputs()
     arrow = require("pyarrow", "ray")
-    texts = _texts(table, outputs)
+    if isinstance(table, arrow.Table):
+        added = _added_columns(model, _texts(table, outputs), outputs)
+        for field in added.schema:
+            table = table.append_column(field, added[field.name])
+        return table
+    if not hasattr(table, "iloc"):
+        raise ValueError(f"add_gates takes a pyarrow.Table or a pandas.DataFrame, got a {type(table).__name__}.")
+    _check_columns([str(name) for name in table.columns], outputs)
+    # The frame's own columns stay as they are: on the way through Arrow pandas may change their types.
+    texts = arrow.table({outputs.column: arrow.array(table[outputs.column], from_pandas=True)})
+    added = _added_columns(model, _texts(texts, outputs), outputs)
+    frame = added.to_pandas(maps_as_pydicts="strict").set_axis(table.index)
+    return require("pandas", "ray").concat([table, frame], axis=1)
+
+
+def _added_columns(model: HardKumaModel, texts: list[str | None], outputs: Outputs) -> pyarrow.Table:
+    """The columns that are added, a row for each text."""
+    arrow = require("pyarrow", "ray")
     given = [i for i, text in enumerate(texts) if text is not None]
     values = _values(model, [encodable(text) for text in texts if text is not None], outputs)
+    columns = []
     for field in outputs.fields():
         empty: Any = NO_TEXT if field.name == "reason" else [] if field.name in ("words", "spans", "terms") else None
         rows = [empty] * len(texts)
         for i, value in zip(given, values[field.name], strict=True):
             rows[i] = value
-        table = table.append_column(field.name, arrow.array(rows, field.type))
-    return table
+        columns.append(arrow.array(rows, field.type))
+    return arrow.table(columns, schema=arrow.schema(outputs.fields()))
+
+
+def _check_columns(names: Sequence[str], outputs: Outputs) -> None:
+    if outputs.column not in names:
+        raise ValueError(
+            f"there is no column {outputs.column!r}; there are: {', '.join(names)}. Name the one of the texts: "
+            "Outputs(column=...), --field."
+        )
+    taken = [field.name for field in outputs.fields() if field.name in names]
+    if taken:
+        raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
 
 
 def _texts(table: pyarrow.Table, outputs: Outputs) -> list[str | None]:
     arrow = require("pyarrow", "ray")
-    if outputs.column not in table.column_names:
-        raise ValueError(f"there is no column {outputs.column!r}; there are: {', '.join(table.column_names)}.")
-    taken = [field.name for field in outputs.fields() if field.name in table.column_names]
-    if taken:
-        raise ValueError(f"the input has a column {taken[0]!r} already, which would be written: rename it first.")
+    _check_columns(table.column_names, outputs)
     column = table[outputs.column]
     if arrow.types.is_null(column.type):  # no row has a text
         return [None] * table.num_rows
@@ -122,3 +165,47 @@ def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dic
             size = outputs.batch_size
             values[kind] = list(embed_texts(model, texts, kind, batch_size=size, **options).numpy()) if texts else []
     return values
+
+
+@lru_cache(1)
+def _worker_model(name: str | None) -> HardKumaModel:
+    """Spark uses a process for one partition after the other."""
+    return load_model(name)
+
+
+def pandas_gates(
+    frames: Iterator[pandas.DataFrame], outputs: Outputs | None = None, *, model: str | None = None
+) -> Iterator[pandas.DataFrame]:
+    """Each frame with the columns of `outputs` behind its own, row for row.
+
+    Args:
+        frames: with a column of texts each.
+        outputs, model: as of `ray_gates`.
+
+    >>> import pandas
+    >>> frames = [pandas.DataFrame({"id": [7], "text": ["Our flight to Oslo was delayed."]})]
+    >>> next(pandas_gates(iter(frames), Outputs(kinds=["terms"]))).loc[0, "terms"].tolist()
+    ['Oslo', 'delayed']
+    """
+    for frame in frames:
+        yield add_gates(_worker_model(model), frame, outputs)
+
+
+def spark_schema(outputs: Outputs) -> str:
+    """The columns that are added, in the words of Spark's schemas.
+
+    >>> spark_schema(Outputs(kinds=["terms", "anchor"]))
+    'terms array<string>, anchor array<float>'
+    """
+    return ", ".join(f"{field.name} {_spark_type(field.type)}" for field in outputs.fields())
+
+
+def _spark_type(kind: pyarrow.DataType) -> str:
+    types = require("pyarrow", "ray").types
+    if types.is_list(kind):
+        return f"array<{_spark_type(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{_spark_type(kind.key_type)},{_spark_type(kind.item_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type)}' for field in kind)}>"
+    return {"int32": "int", "bool": "boolean"}.get(str(kind), str(kind))

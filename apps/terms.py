@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...data.sentences import split_sentences
-from ...scoring_hardkuma import GateModel, ScoredText, check_count, score_texts
-from ...words_hardkuma import is_function_word
+from ..data.sentences import split_sentences
+from ..scoring_hardkuma import GateModel, ScoredText, check_count, score_texts
+from ..words_hardkuma import is_function_word
 
 # Words of a term, at most: longer runs of selected words are headlines and lists.
 MAX_WORDS = 4
@@ -128,7 +128,7 @@ def _key(sentence: ScoredText, words: Sequence[int]) -> Key:
 
 
 def _runs(sentence: ScoredText, chosen: Sequence[bool]) -> Iterator[range]:
-    """Neighbouring selected words, without words of grammar at their ends; those that hold a letter."""
+    """Neighbouring selected words, without function words at their ends; those that hold a letter."""
     start = 0
     for i in range(1, len(chosen) + 1):
         joined = i < len(chosen) and chosen[i] and chosen[i - 1] and sentence.joins(i)

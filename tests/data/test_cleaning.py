@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardkuma.data import CleanSummary, clean
-from hardkuma.data.clean import count_words
+from hardkuma.data.cleaning import count_words
 
 
 def test_each_reason_is_counted() -> None:

@@ -1,14 +1,17 @@
 """The demo as a Gradio server with a page of our own: one text, two texts, search, documents, other methods.
 
 The page is page.html, page.css and page.js beside this file. It asks `show/TAB` and puts the HTML of the answer in its
-place. Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored.
+place. Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored. A content security policy
+holds the browser to that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from string import Template
@@ -24,6 +27,15 @@ from ...common.rendering.style import COLOURS, RECORD_STYLE, SANS
 from ...handler import RequestError
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL
+from .demo import (
+    MAX_CHARACTERS,
+    MAX_CHARACTERS_COMPARED,
+    MAX_CHARACTERS_DOCUMENT,
+    MAX_CHARACTERS_PASSAGES,
+    MAX_PASSAGES,
+    RATES,
+    Demo,
+)
 from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from .html import (
     as_file,
@@ -35,22 +47,22 @@ from .html import (
     show_record,
     show_selectors,
 )
-from .limits import (
-    BODY_SECONDS,
-    MAX_BODY,
-    MAX_CHARACTERS,
-    MAX_CHARACTERS_COMPARED,
-    MAX_CHARACTERS_DOCUMENT,
-    MAX_CHARACTERS_PASSAGES,
-    MAX_PASSAGES,
-    RATES,
-)
-from .policy import PolicyHeader
-from .query import Query
-from .scores import Demo
 
 HERE = Path(__file__).parent
 START_PERCENT = 20
+MAX_BODY = 4_000_000  # bytes of a question as it is sent: the longest texts fit, in any script
+BODY_SECONDS = 30  # that a browser may take to send it
+# The types of ASGI, as https://asgi.readthedocs.io names them.
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+# No script within the page, not even our own, ever runs; shades are style attributes, and saved files are blobs.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
 # What a tab shows: HTML by the id of the element that it goes into.
 Parts = dict[str, str]
 
@@ -128,6 +140,52 @@ async def read_body(request: Request) -> bytes:
     if size > MAX_BODY:
         raise RequestError(413, f"The question has {size:,} bytes; at most {MAX_BODY:,} fit here.")
     return bytes(body)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question of the page.
+
+    Attributes:
+        text: the text, the first of two, or the passages, one a line.
+        second: the second text, or the question to the passages.
+        selector: the name of a selector; None for the one that the page starts with.
+        percent: the share of words to select; None for the model's own decision.
+    """
+
+    text: str = ""
+    second: str = ""
+    selector: str | None = None
+    percent: float | None = None
+
+    @classmethod
+    def parse(cls, body: bytes) -> Query:
+        """The query of a request's body; a ValueError says what is wrong with it.
+
+        >>> Query.parse(b'{"text": "Hi", "percent": 20}')
+        Query(text='Hi', second='', selector=None, percent=20.0)
+        """
+        try:
+            values = json.loads(body)
+        except (ValueError, RecursionError):
+            raise ValueError("The question must be JSON.") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"The question must be a JSON object, got a {type(values).__name__}.")
+        return cls(
+            **{field.name: _checked(field.name, values[field.name]) for field in fields(cls) if field.name in values}
+        )
+
+
+def _checked(name: str, value: Any) -> Any:
+    if value is None and name in ("selector", "percent"):
+        return None
+    if name != "percent":
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a text, got a {type(value).__name__}.")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"percent must be a number, got a {type(value).__name__}.")
+    return float(value)
 
 
 class Answers:
@@ -241,3 +299,28 @@ def start(app: gr.Server, **options: Any) -> gr.Blocks:
     own: dict[str, Any] = {"ssr_mode": False, "pwa": False, "mcp_server": False, "run_history": False, "footer_links": []}
     app.launch(share=False, quiet=True, prevent_thread_lock=True, **own, **options)
     return app.get_blocks()
+
+
+class PolicyHeader:
+    """ASGI middleware that adds the policy to every answer.
+
+    >>> import asyncio
+    >>> async def app(scope, receive, send):
+    ...     await send({"type": "http.response.start", "headers": []})
+    >>> async def send(message):
+    ...     print(message["headers"][0][0])
+    >>> asyncio.run(PolicyHeader(app)({}, None, send))
+    b'content-security-policy'
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff")]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self.app(scope, receive, send_with_policy)

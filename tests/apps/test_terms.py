@@ -10,7 +10,7 @@ import pytest
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
-from hardkuma.apps.search import find_terms, rank_terms
+from hardkuma.apps.terms import find_terms, rank_terms
 from hardkuma.common.models import load_released
 from hardkuma.scoring_hardkuma import ScoredText
 from hardkuma.words_hardkuma import find_words

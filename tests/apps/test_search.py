@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.__main__ import main
+from hardkuma.apps import search
 from hardkuma.apps.pairs import embed_anchors
-from hardkuma.apps.search import Passage, SearchIndex, index, read_passages
+from hardkuma.apps.search import Passage, SearchIndex, read_passages
 
 TEXTS = [
     "Rain fell all night and flooded the cellar.",
@@ -82,6 +84,18 @@ def test_an_index_is_refused_where_it_is_damaged_or_foreign(
         (folder / "vectors.npy").write_bytes(whole)
 
 
+def test_an_index_is_refused_when_the_encoders_weights_have_changed(make_model: Callable) -> None:
+    model = make_model()
+    made = SearchIndex.build(model, TEXTS)
+    assert len(made.search(model, QUESTION, explain=False)) == 4
+    parameter = next(model.encoder.parameters())
+    with torch.no_grad():
+        parameter.add_(0.1)
+    with pytest.raises(ValueError, match="made with an encoder whose fingerprint is"):
+        made.search(model, QUESTION)
+    assert len(SearchIndex.build(model, TEXTS).search(model, QUESTION, explain=False)) == 4
+
+
 def test_a_folder_of_something_else_is_not_overwritten(minilm: HardKumaModel, folder: Path, tmp_path: Path) -> None:
     made = SearchIndex.build(minilm, ["one text"])
     (tmp_path / "photos").mkdir()
@@ -99,9 +113,9 @@ def test_many_passages_are_searched_by_faiss(
     minilm: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faiss")
-    monkeypatch.setattr(index, "EXACT_LIMIT", 100)
+    monkeypatch.setattr(search, "EXACT_LIMIT", 100)
     rows = np.random.default_rng(0).normal(size=(300, 384)).astype("float32")
-    monkeypatch.setattr(index, "embed_anchors", lambda model, texts, size=32: embed_rows(rows, texts))
+    monkeypatch.setattr(search, "embed_anchors", lambda model, texts, size=32: embed_rows(rows, texts))
     made = SearchIndex.build(minilm, [str(i) for i in range(300)])
     made.save(tmp_path / "big")
     assert (tmp_path / "big" / "vectors.faiss").is_file()
@@ -112,8 +126,6 @@ def test_many_passages_are_searched_by_faiss(
 
 
 def embed_rows(rows: np.ndarray, texts: list[str]) -> object:
-    import torch
-
     return torch.nn.functional.normalize(torch.from_numpy(rows[[int(text) for text in texts]]), dim=-1)
 
 

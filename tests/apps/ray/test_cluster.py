@@ -14,7 +14,7 @@ import pytest
 
 from hardkuma import load_released
 from hardkuma.__main__ import main
-from hardkuma.apps.ray import Outputs, add_gates, ray_engine, ray_gate_files, ray_gates
+from hardkuma.apps.ray import Outputs, add_gates, ray_gate_files, ray_gates
 from hardkuma.data import bundled_texts
 from tests.apps.ray.two_nodes import TwoNodes, time_limit, two_nodes, wait_for
 
@@ -103,8 +103,8 @@ def test_every_row_once_whatever_happens(
     said = capsys.readouterr().err
     assert f"{inputs}/part-9.parquet: ArrowInvalid" in said and f"{SHARDS * ROWS} rows of {SHARDS} shards written" in said
     assert sorted(path.name for path in output.iterdir()) == [
+        "_settings.json",
         *(f"part-{i}.parquet" for i in range(SHARDS)),
-        "settings.json",
     ]
     rows, model = read(output), load_released()[0]
     assert [row["id"] for row in rows] == list(range(SHARDS * ROWS)) and rows[3]["reason"] == "the row has no text"
@@ -116,7 +116,7 @@ def test_every_row_once_whatever_happens(
     # Resumed: what is there is left alone, what is missing is made.
     (inputs / "part-9.parquet").unlink()
     first = (output / "part-0.parquet").stat().st_mtime_ns
-    (output / "part-1.parquet").rename(output / "part-1.parquet.0123abcd.partial")  # as a killed driver leaves it
+    (output / "part-1.parquet").rename(output / "_part-1.parquet.0123abcd.partial")  # as a killed driver leaves it
     for i in range(2, SHARDS):
         (output / f"part-{i}.parquet").unlink()
 
@@ -154,7 +154,7 @@ def test_workers_leave_room_for_what_feeds_them(monkeypatch: pytest.MonkeyPatch)
         ({"CPU": 16.0}, (1, 15, {"num_cpus": 1})),
         ({"CPU": 16.0, "GPU": 4.0}, (1, 4, {"num_gpus": 1.0})),
     ):
-        monkeypatch.setattr(ray_engine, "_cluster", lambda resources=resources: resources)
+        monkeypatch.setattr("hardkuma.apps.ray.cluster._cluster", lambda resources=resources: resources)
         asked: dict[str, Any] = {}
         ray_gates(SimpleNamespace(map_batches=lambda _, asked=asked, **options: asked.update(options)))
         pool = asked["compute"]

@@ -1,4 +1,4 @@
-"""An index of passages by their anchors (the encoder's own embeddings), in memory or in a folder.
+"""Search with reasons: an index of passages by the encoder's own embeddings, in memory or in a folder; passages of files.
 
     INDEX/index.json        what it is: format, encoder, counts, digests
     INDEX/passages.jsonl    a passage a line: text, source, row
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -20,15 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoint_hardkuma import staged
-from ...common.packages import available, require
-from ...scoring_hardkuma import check_count
-from ..pairs import AnchorModel, embed_anchors, explain_pairs
+from ..checkpoint_hardkuma import staged
+from ..common.formats import STANDARD_INPUT
+from ..common.packages import available, require
+from ..data.cleaning import count_words
+from ..data.readers import read_rows
+from ..data.sentences import split_sentences
+from ..scoring_hardkuma import check_count, encodable
+from .pairs import AnchorModel, embed_anchors, explain_pairs
 
 FORMAT = "hardkuma-index-1"
 RECORD, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.npy", "vectors.faiss"
 EXACT_LIMIT = 50_000
 CHUNK = 1024
+# Encoders see the beginning of a text alone; this much they see whole.
+MAX_WORDS = 100
 # Of the graph: neighbours of a passage, and candidates looked at while building and searching.
 NEIGHBOURS, BUILD_WIDTH, SEARCH_WIDTH = 32, 100, 128
 
@@ -79,7 +86,7 @@ class SearchIndex:
     'Rain fell all night.'
     """
 
-    def __init__(self, passages: Sequence[Passage], vectors: np.ndarray, encoder: str | None, graph: Any = None):
+    def __init__(self, passages: Sequence[Passage], vectors: np.ndarray, encoder: str, graph: Any = None):
         self.passages, self.vectors, self.encoder, self._graph = passages, vectors, encoder, graph
 
     @classmethod
@@ -102,7 +109,7 @@ class SearchIndex:
         if not kept:
             raise ValueError("there is no passage to index: give at least one text.")
         vectors = np.concatenate(parts)
-        return cls(kept, vectors, model.config.encoder_fingerprint, _make_graph(vectors))
+        return cls(kept, vectors, model.encoder_fingerprint(), _make_graph(vectors))
 
     def search(
         self, model: AnchorModel, question: str, number: int = 5, *, explain: bool = True, **options: Any
@@ -188,7 +195,7 @@ class SearchIndex:
         return cls(passages, vectors, record["encoder"], graph)
 
     def _check_encoder(self, model: AnchorModel) -> None:
-        own = model.config.encoder_fingerprint
+        own = model.encoder_fingerprint()
         if self.encoder != own:
             raise ValueError(
                 f"the index was made with an encoder whose fingerprint is {self.encoder}, and this model's is {own}; "
@@ -196,12 +203,53 @@ class SearchIndex:
             )
 
 
+def read_passages(
+    paths: Iterable[str | os.PathLike[str]], format: str | None = None, column: str | None = None
+) -> Iterator[Passage]:
+    """Every row of the files that has text, in order; a row of more than 100 words is cut between sentences.
+
+    Half of a surrogate pair, which JSON and names of files can hold and no UTF-8 stream, becomes U+FFFD.
+
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "two.txt")
+    >>> _ = open(name, "w").write("Rain fell.\\n\\nIt was cold.\\n")
+    >>> [(passage.text, passage.source, passage.row) for passage in read_passages([name])]
+    [('Rain fell.', 'two.txt', 1), ('It was cold.', 'two.txt', 3)]
+    """
+    for path in paths:
+        source = "standard input" if os.fspath(path) == STANDARD_INPUT else Path(path).name
+        for row, text in enumerate(read_rows(path, format, column), start=1):
+            for piece in cut_passage(encodable(text)):
+                yield Passage(piece, encodable(source), row)
+
+
+def cut_passage(text: str, max_words: int = MAX_WORDS) -> list[str]:
+    """Pieces of at most `max_words` words, cut between sentences (a longer sentence stays whole); [] for a blank text.
+
+    >>> cut_passage("It rained. It was cold. We stayed.", max_words=5)
+    ['It rained. It was cold.', 'We stayed.']
+    """
+    if count_words(text) <= max_words:
+        return [text.strip()] if text.strip() else []
+    pieces: list[str] = []
+    size = max_words
+    for sentence in split_sentences(text):
+        words = count_words(sentence)
+        if size + words > max_words:
+            pieces.append(sentence)
+            size = words
+        else:
+            pieces[-1] += f" {sentence}"
+            size += words
+    return pieces
+
+
 def check_target(folder: str | Path) -> Path:
     """The folder, if an index may be written there: it is not there yet, is empty, or holds one.
 
     >>> check_target(__file__)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    FileExistsError: ...index.py is not an index (no index.json in it); give another folder.
+    FileExistsError: ...search.py is not an index (no index.json in it); give another folder.
     """
     target = Path(folder)
     if target.exists() and not (target / RECORD).is_file() and (not target.is_dir() or any(target.iterdir())):

@@ -1,4 +1,5 @@
-"""What the page computes: gates and terms, the words that carry a similarity, matches, the gates beside other methods."""
+"""What the page computes, and how much it takes: gates and terms, the words that carry a similarity, matches, and the gates
+beside other methods."""
 
 from __future__ import annotations
 
@@ -12,24 +13,26 @@ from ...data.sentences import split_sentences
 from ...evaluation.baselines import METHODS, SentenceEncoder
 from ...handler import Turns
 from ...modeling_hardkuma import HardKumaModel
-from ...scoring_hardkuma import ALL, Record, ScoredText, score_selectors, score_texts
+from ...scoring_hardkuma import ALL, Record, ScoredText, encodable, score_selectors, score_texts
+from ...words_hardkuma import find_words
 from ..pairs import explain_pair
-from ..search.index import Match, Passage, SearchIndex
-from ..search.passages import cut_passage
-from ..search.terms import Term, rank_terms
-from .limits import (
-    MAX_CHARACTERS,
-    MAX_CHARACTERS_COMPARED,
-    MAX_CHARACTERS_DOCUMENT,
-    MAX_SECONDS,
-    MAX_WAITING,
-    as_fraction,
-    check_compared,
-    check_lines,
-    check_text,
-)
+from ..search import Match, Passage, SearchIndex, cut_passage
+from ..terms import Term, rank_terms
 
-PEERS = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
+# A text of the first limit takes about twelve windows; a document of the second is read sentence by sentence, some two
+# thousand of them; of two texts some forty variants are encoded, and leave-one-out encodes one for every word.
+MAX_CHARACTERS = 10_000
+MAX_CHARACTERS_DOCUMENT = 200_000
+MAX_CHARACTERS_COMPARED = 1_000
+MAX_WORDS_COMPARED = 150
+MAX_PASSAGES = 2_000
+MAX_CHARACTERS_PASSAGES = 400_000
+WHOLE_FILES = "use `hardkuma search` for whole files"
+# The encoder runs for one visitor at a time. The longest document takes some seconds, so more would wait in vain.
+MAX_WAITING = 16
+MAX_SECONDS = 60
+RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
+BASELINES = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 # Answers that are kept, in memory alone. A text or document is encoded once, for every selector and share; pairs, searches
 # and comparisons once for each selector, and the former two for each share, since other words are removed then.
 REMEMBERED, REMEMBERED_LONG = 32, 4
@@ -128,7 +131,7 @@ class Demo:
             return self._explained(first, second, as_fraction(percent), selector or self.selector)
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
-        """The gates and the peers on one text, the gates first."""
+        """The gates and other methods on one text, the gates first."""
         checked = check_compared(text)
         with self.turns.take():
             return self._compared(checked, selector or self.selector)
@@ -192,7 +195,7 @@ class Demo:
         seconds = time.perf_counter() - start
         title = f"HardKuma gates: {selector}" if len(self.names) > 1 else "HardKuma gates"
         results = [MethodScores(title, gates.windows, seconds, gates, gates.probabilities)]
-        for name, title in PEERS.items():
+        for name, title in BASELINES.items():
             start = time.perf_counter()
             with self.encoder.counting() as used:
                 scores = METHODS[name].scores(self.encoder, [text], [gates.words])[0]
@@ -201,3 +204,64 @@ class Demo:
             scored = ScoredText(scores.text, scores.words, shades, windows=1, threshold=gates.threshold)
             results.append(MethodScores(title, used.forward, seconds, scored, scores.scores, len(scores.missing)))
         return results
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------------
+
+
+def check_text(
+    text: str | None,
+    limit: int,
+    where_else: str = "use `hardkuma gates` for long documents",
+    missing: str = "Type or paste a text first.",
+) -> str:
+    """The text, if it has words to show and fits; else a ValueError that says what to do.
+
+    >>> check_text("x" * 12, 10)
+    Traceback (most recent call last):
+    ValueError: The text has 12 characters; at most 10 fit here. Shorten it, or use `hardkuma gates` for long documents.
+    """
+    if not text or not text.strip():
+        raise ValueError(missing)
+    if len(text) > limit:
+        raise ValueError(f"The text has {len(text):,} characters; at most {limit:,} fit here. Shorten it, or {where_else}.")
+    return encodable(text)
+
+
+def check_compared(text: str | None) -> str:
+    """`check_text` for a text that is encoded once for every word of it: no more words than people wait for.
+
+    >>> check_compared("Rain again.")
+    'Rain again.'
+    """
+    checked = check_text(text, MAX_CHARACTERS_COMPARED)
+    words = len(find_words(checked))
+    if words > MAX_WORDS_COMPARED:
+        raise ValueError(f"The text has {words} words; at most {MAX_WORDS_COMPARED} can be compared here. Shorten it.")
+    return checked
+
+
+def check_lines(text: str | None) -> str:
+    """`check_text` for passages, one a line.
+
+    >>> check_lines("x\\n" * 2001)
+    Traceback (most recent call last):
+    ValueError: There are 2,001 lines; at most 2,000 fit here. Leave some out, or use `hardkuma search` for whole files.
+    """
+    checked = check_text(text, MAX_CHARACTERS_PASSAGES, WHOLE_FILES, "Paste some lines to search in, or choose a file.")
+    lines = sum(bool(line.strip()) for line in checked.split("\n"))
+    if lines > MAX_PASSAGES:
+        raise ValueError(f"There are {lines:,} lines; at most {MAX_PASSAGES:,} fit here. Leave some out, or {WHOLE_FILES}.")
+    return checked
+
+
+def as_fraction(percent: float | None) -> float | None:
+    """The slider's value as a fraction, kept within its bounds; None, the model's own decision, stays None.
+
+    >>> as_fraction(20), as_fraction(1000), as_fraction(None)
+    (0.2, 0.5, None)
+    """
+    if percent is None:
+        return None
+    low, high = RATES
+    return min(max(percent if percent == percent else low, low), high) / 100
