@@ -5,39 +5,44 @@ S tells what S is worth. With z_w the log-odds of word w and v(S) the value of S
 
     loss = mean over subsets of (SCALE * (sum_{w in S} z_w - mean over S' ~ S) - (v(S) - mean over S' ~ S of v(S')))^2
 
-where S' ~ S are the measured subsets of the same sentence *and* size: what a larger subset is worth more says nothing about
-which words to take. The sum of scores that fits random subsets best is an estimate of Shapley values. (Subsets that the
-gates themselves would choose, in further rounds, brought nothing: docs/experiments.md.)
+where S' ~ S are the measured subsets of the same sentence *and* size: that a larger subset is worth more does not tell
+which words to take. The sum of scores that fits random subsets best is an estimate of Shapley values. (Further rounds, with
+subsets that the gates themselves would choose, brought nothing: docs/experiments.md.)
 
-No label takes part. The encoder is frozen, so what the selector reads of each word is computed once.
+No label takes part. The encoder is frozen, so what the selector reads of each word is computed once. All processes share
+the encoding of subsets; the main process fits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from torch import Tensor
 from tqdm import tqdm
 
-from ..modeling_hardkuma import HardKumaModel
-from .fitting import fresh_selector, training_with_dropout
-from .recipe import Recipe
-from .sentences import WordInputs, read_inputs, read_sentences
-from .store import BATCH, StateStore
-from .subsets import Job, ValueStore, random_subsets
+from ...modeling_hardkuma import HardKumaModel
+from ..criterion import calibrate_rate
+from ..store import BATCH, TokenFile
+from ..subsets import Job, ValueStore, random_subsets
+from ..words import Sentences, WordInputs, choose_sentences, read_inputs, read_sentences
+from .base import Objective, Report, fresh_selector, training_with_dropout
+from .settings import ContrastiveSettings, RemovalSettings
+
+if TYPE_CHECKING:
+    from ..run import Run
 
 SCALE = 0.1  # what one unit of log-odds is worth: of .05, .1 and .2 the best on dev (docs/experiments.md)
 INPUT_DROPOUT, HIDDEN_DROPOUT = 0.2, 0.3
 
 
 @dataclass(frozen=True)
-class Removal:
+class Outcome:
     """What happened, for the log and the card.
 
     Attributes:
@@ -51,41 +56,57 @@ class Removal:
     unexplained: float
 
 
-def train_by_removal(
-    model: HardKumaModel,
-    store: StateStore,
-    rows: np.ndarray,
-    recipe: Recipe,
-    *,
-    selector: int = 0,
-    accelerator: Accelerator | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-    progress: bool = True,
-) -> Removal | None:
-    """Fit one selector by the removal objective; None, and nothing changed but what is on disk, if interrupted.
+class Removal(Objective[RemovalSettings]):
+    """Fits one selector to what subsets of words are worth. The values of subsets stay on disk beside the store: a run that
+    is started again does not measure them again."""
 
-    What subsets are worth is kept beside the store: a run that is started again does not measure them again.
+    outcome: Outcome
 
-    Args:
-        rows: numbers of the sentences to learn from; at most `removal_sentences` of them are used.
-        recipe: its `removal_...` settings, learning rate and seed.
-        selector: the number of the selector to fit.
-        accelerator: of several processes that share the encoding.
-        interrupted: asked between chunks of subsets whether to stop.
-    """
-    model.eval()
-    accelerator = Accelerator() if accelerator is None else accelerator
-    sentences = read_sentences(store, rows, recipe.removal_sentences, recipe.seed, model)
-    inputs = read_inputs(model, store, sentences, selector, progress)
-    anchors = torch.from_numpy(np.asarray(store.anchors()[sentences.rows]))
-    values = ValueStore(store.folder / "removal", model, sentences, accelerator, interrupted, progress)
-    jobs = random_subsets(sentences.tokens, recipe.removal_subsets, recipe.seed)
-    measured = values.measure(anchors, jobs)
-    if measured is None:
-        return None
-    targets = measured[:, 0] + (1 - measured[:, 1])
-    unexplained = fit_sums(model, selector, inputs, sentences.counts, jobs, targets, recipe, progress)
-    return Removal(len(sentences.rows), len(jobs), unexplained)
+    def check(self, run: Run) -> None:
+        super().check(run)
+        trains_encoder = not run.model.config.freeze_encoder
+        if trains_encoder and any(isinstance(settings, ContrastiveSettings) for settings in run.recipe.objectives.values()):
+            raise ValueError(
+                f"selectors.{self.selectors[0]}: objective removal needs a frozen encoder, and model.freeze_encoder: false "
+                "trains it by the objective contrastive; leave one of them out."
+            )
+
+    def fit(self, run: Run) -> bool:
+        model, seed = run.model.eval(), run.recipe.seed
+        sentences = read_sentences(run.store, run.rows, self.settings.sentences, seed, model)
+        anchors = torch.from_numpy(np.asarray(run.store.anchors()[sentences.rows]))
+        jobs = random_subsets(sentences.tokens, self.settings.subsets, seed)
+        with run.interrupt:
+            values = ValueStore(run, sentences).measure(anchors, jobs)
+        if values is None:
+            run.log("stopped; the same command goes on where it was.")
+            return False
+        self.outcome = run.fit_on_main(self._fit, run, sentences, jobs, values[:, 0] + (1 - values[:, 1]))
+        return True
+
+    def report(self, run: Run) -> Report:
+        name, outcome = self.selectors[0], self.outcome
+        paragraph = (
+            f"Gates of `{name}`: {outcome.subsets:,} subsets of the words of {outcome.sentences:,} sentences were encoded, "
+            "and the gates' log-odds fitted so that their sum over a subset tells how much of the sentence's embedding it "
+            f"keeps and how much is lost without it (unexplained variance {outcome.unexplained:.2f})."
+        )
+        return Report(paragraph, [{"phase": "removal", "selector": name, **vars(outcome)}])
+
+    def needed_rows(
+        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
+    ) -> np.ndarray | None:
+        return choose_sentences(tokens, rows, self.settings.sentences, seed, model)
+
+    def _fit(self, run: Run, sentences: Sentences, jobs: Sequence[Job], targets: Tensor) -> Outcome:
+        (number,), model = self.numbers(run.model.config), run.model
+        run.fill_isolated_table()
+        inputs = read_inputs(model, run.store, sentences, number, not run.quiet)
+        unexplained = fit_sums(
+            model, number, inputs, sentences.counts, jobs, targets, self.settings, run.recipe.seed, not run.quiet
+        )
+        calibrate_rate(model, run.store, run.rows, run.recipe.seed, [number])
+        return Outcome(len(sentences.rows), len(jobs), unexplained)
 
 
 class _SubsetTable:
@@ -134,30 +155,31 @@ def fit_sums(
     counts: np.ndarray,
     jobs: Sequence[Job],
     targets: Tensor,
-    recipe: Recipe,
+    settings: RemovalSettings,
+    seed: int,
     progress: bool,
 ) -> float:
-    """Fit the selector, from random weights, so that sums of log-odds tell the values; returns the unexplained share.
+    """Fit a selector, from random weights, so that sums of log-odds tell the values; returns the unexplained share.
 
     A word is worth less in a larger subset and in a longer sentence. How much less is a factor of its own for each sum,
     exp(a log size + b log words + c size / words), which is fitted along and then forgotten: it orders no words.
     """
     table = _SubsetTable(jobs, targets, counts)
-    reader = fresh_selector(model, selector, recipe.seed)
+    reader = fresh_selector(model, selector, seed)
     # The measures speak first, and from nothing: random weights would decide a short run.
     for layer in (reader.shapes, *([reader.direct] if reader.measures else [])):
         torch.nn.init.zeros_(layer.weight)
         torch.nn.init.zeros_(layer.bias)
     factors = torch.nn.Parameter(torch.zeros(3, device=model.device))
     parameters = [*reader.parameters(), factors]
-    rate = recipe.removal_learning_rate
+    rate = settings.learning_rate
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1)
-    generator = np.random.default_rng(recipe.seed)
-    total, step = recipe.removal_epochs * math.ceil(len(table.sentences) / BATCH), 0
+    generator = np.random.default_rng(seed)
+    total, step = settings.epochs * math.ceil(len(table.sentences) / BATCH), 0
     errors, spread = 0.0, 0.0
     bar = tqdm(total=total, desc="fitting gates", unit="step", disable=not progress, leave=False)
     with training_with_dropout(reader, HIDDEN_DROPOUT), bar:
-        for epoch in range(recipe.removal_epochs):
+        for epoch in range(settings.epochs):
             lengths = counts[table.sentences] + 4 * generator.random(len(table.sentences))
             order = table.sentences[np.argsort(lengths, kind="stable")]
             batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
@@ -174,7 +196,7 @@ def fit_sums(
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-                if epoch == recipe.removal_epochs - 1:
+                if epoch == settings.epochs - 1:
                     errors += float(difference.detach().square().sum())
                     spread += float(_centred(wanted, sizes).square().sum())
                 step += 1

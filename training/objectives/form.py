@@ -1,23 +1,25 @@
-"""Gates of entities: what could be a name, learned without labels from how words are written.
+"""The objective `form`: which words could be names, learned without labels from how words are written.
 
-In plain text a capital inside a sentence marks a name, mostly. The selector, which may be blind to form, is fitted to that
-mark, so it learns from states alone which words *could* be written so, in lower case or at the start of a sentence too:
+In plain text a capital inside a sentence mostly marks a name. The selector reads states of the encoder, not the form, and
+is fitted to that mark; so it learns which words *could* be written so, in lower case or at the start of a sentence too:
 
     target of a word = 0.9 if it has a capital inside a sentence, 0.1 if it is in lower case, a number or a sign
 
-Words whose form has another cause teach nothing: the first word of a sentence, or after a colon, bracket or quotation
-mark; words in capitals; handles; numbers with letters; all of a sentence that is a title, shouted, or without any capital.
+Words capitalised for other reasons are masked: the first word of a sentence, or after a colon, bracket or quotation mark;
+words in capitals; handles; numbers with letters; all of a sentence that is a title, shouted, or without any capital.
 Frequent words would be learned by heart, so a word counts by (number of its occurrences)^(-1/4).
 
-Meaning has its say where form finds little: see `meaning_weight` in the configuration.
+Where form finds little in a sentence, the gates can go by how much a word weighs there: see `backoff` in the configuration.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,83 +28,121 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from ..batch_hardkuma import vocabulary_tokens
-from ..configuration_hardkuma import ENTITIES
-from ..modeling_hardkuma import HardKumaModel
-from ..words_hardkuma import SURFACE_CLASSES
-from .fitting import fresh_selector, training_with_dropout
-from .recipe import Recipe
-from .store import StateStore, StoredBatch, TokenFile
+from ...batch_hardkuma import vocabulary_tokens
+from ...modeling_hardkuma import HardKumaModel
+from ...words_hardkuma import SURFACE_CLASSES, find_words, word_classes
+from ..criterion import calibrate_rate
+from ..store import StateStore, StoredBatch, TokenFile
+from .base import Objective, Report, fresh_selector, training_with_dropout
+from .settings import FormSettings
+
+if TYPE_CHECKING:
+    from ..run import Run
 
 SMOOTHING = 0.1  # how far targets stay away from 0 and 1: capitals are a noisy mark
 COMMONNESS = 0.25  # power of a word's count that its weight is divided by
 STEPS, SMALLEST, LARGEST = 125, 256, 2048  # about so many steps a pass, of so many words at least and at most
 DROPOUT = 0.3
+ENOUGH = 2000  # capitals inside sentences; with fewer, function words are selected too
 OPENERS = frozenset(":;([{\"'“”‘’«»‹›`")
 _CLASS = {name: number for number, name in enumerate(SURFACE_CLASSES)}
 
 
 @dataclass(frozen=True)
-class FormTraining:
+class Outcome:
     """What happened, for the log and the card.
 
     Attributes:
         words, capitals: how many words taught, and how many of them by a capital.
         loss: of the last tenth of the steps.
-        adds_meaning: whether heavy words gain where form finds nothing.
     """
 
     words: int
     capitals: int
     loss: float
-    adds_meaning: bool
 
-    def describe(self) -> str:
-        """A paragraph for the card."""
-        text = (
-            f"Gates of `{ENTITIES}`: fitted to how {self.words:,} words of the same text are written, of which "
-            f"{self.capitals:,} have a capital inside a sentence, for names mostly have one. The selector is given states "
-            "of the encoder, not form; the surface view, where it is used, sees form. All of it is learned from text "
-            "without labels."
+
+class Form(Objective[FormSettings]):
+    """Fits one selector to the written form of words."""
+
+    outcome: Outcome
+
+    def check(self, run: Run) -> None:
+        super().check(run)
+        name = self.selectors[0]
+        if "form" in run.model.config.selectors[name].reads:
+            raise ValueError(
+                f"selectors.{name} reads 'form', which is what objective form fits it to: it would learn nothing else; "
+                "leave it out of reads."
+            )
+        found = count_capitals(run.texts, ENOUGH)
+        if not found:
+            raise ValueError(
+                f"no word of this text has a capital inside a sentence: selectors.{name} (objective form) cannot tell "
+                f"names from other words. Give text as it was written, or leave the selector out (--selectors.{name} null)."
+            )
+        if found < ENOUGH:
+            run.log(
+                f"warning: {found:,} words of this text have a capital inside a sentence; {name} learns names from them, "
+                f"and with fewer than {ENOUGH:,} it selects many other words. Give more text."
+            )
+
+    def fit(self, run: Run) -> bool:
+        self.outcome = run.fit_on_main(self._fit, run)
+        return True
+
+    def report(self, run: Run) -> Report:
+        name, outcome = self.selectors[0], self.outcome
+        paragraph = (
+            f"Gates of `{name}`: fitted to how {outcome.words:,} words of the same text are written, of which "
+            f"{outcome.capitals:,} have a capital inside a sentence, as names mostly have. The selector reads states of "
+            "the encoder, not form; the surface view, where it is used, sees form."
         )
-        if self.adds_meaning:
-            text += " Meaning is added, by the weight of words, where form finds nothing in a sentence."
-        return text
+        if run.model.config.selectors[name].backoff > 0:
+            paragraph += " Where form finds little in a sentence, the words that weigh most there gain."
+        return Report(paragraph, [{"phase": "form", "selector": name, **vars(outcome)}])
+
+    def needed_rows(
+        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
+    ) -> np.ndarray | None:
+        return None if stores_states else rows[:0]
+
+    def _fit(self, run: Run) -> Outcome:
+        run.fill_isolated_table()
+        (number,), seed = self.numbers(run.model.config), run.recipe.seed
+        outcome = fit_form(run.model, number, run.store, run.rows, self.settings, seed, not run.quiet)
+        calibrate_rate(run.model, run.store, run.rows, seed, [number])
+        return outcome
 
 
-def train_by_form(
+def fit_form(
     model: HardKumaModel,
+    selector: int,
     store: StateStore,
     rows: np.ndarray,
-    recipe: Recipe,
-    *,
-    selector: int,
-    progress: bool = True,
-) -> FormTraining:
-    """Fit one selector to the written form of words.
-
-    Args:
-        rows: numbers of the sentences to learn from.
-        recipe: its `entities_epochs`, learning rate and seed.
-        selector: the number of the selector to fit.
-    """
+    settings: FormSettings,
+    seed: int,
+    progress: bool,
+) -> Outcome:
+    """Fit a selector, from random weights, to the written form of the words of these sentences."""
     model.eval()
-    check_capitals(model, store, rows)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     counts, taught, capitals = _count_words(model, store, rows, vocabulary)
-    reader = fresh_selector(model, selector, recipe.seed)
-    generator = np.random.default_rng(recipe.seed)
-    optimizer = torch.optim.AdamW(reader.parameters(), lr=recipe.entities_learning_rate, weight_decay=0.01)
+    if not capitals:
+        raise ValueError(f"none of {len(rows):,} training sentences has a capital that teaches names: give more text.")
+    reader = fresh_selector(model, selector, seed)
+    generator = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     size = min(max(taught // STEPS, SMALLEST), LARGEST)
-    total = recipe.entities_epochs * math.ceil(taught / size)
+    total = settings.epochs * math.ceil(taught / size)
     losses: list[float] = []
     bar = tqdm(total=total, desc="learning from form", unit="step", disable=not progress)
     with training_with_dropout(reader, DROPOUT), bar:
-        for _ in range(recipe.entities_epochs):
+        for _ in range(settings.epochs):
             order = generator.permutation(rows)
             for lesson in _steps(_lessons(model, store, order, selector, vocabulary, counts), size):
                 for group in optimizer.param_groups:
-                    group["lr"] = recipe.entities_learning_rate * (1 - len(losses) / total)
+                    group["lr"] = settings.learning_rate * (1 - len(losses) / total)
                 loss = _loss(model, selector, lesson)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
@@ -110,8 +150,24 @@ def train_by_form(
                 optimizer.zero_grad(set_to_none=True)
                 losses.append(float(loss.detach()))
                 bar.update()
-    adds_meaning = model.config.of_selector("meaning_weight", selector) > 0
-    return FormTraining(taught, capitals, float(np.mean(losses[-max(1, len(losses) // 10) :])), adds_meaning)
+    return Outcome(taught, capitals, float(np.mean(losses[-max(1, len(losses) // 10) :])))
+
+
+def count_capitals(texts: Sequence[str], enough: int) -> int:
+    """How many words of these texts teach by a capital inside a sentence; no further than `enough`.
+
+    >>> count_capitals(["We met Anna in Rome.", "Say: Berlin is far."], enough=10)
+    2
+    """
+    found = 0
+    for text in texts:
+        words = find_words(text)
+        classes = torch.tensor(word_classes(text, words))
+        opened = [False, *(text[end:start].rstrip()[-1:] in OPENERS for (_, end), (start, _) in pairwise(words))]
+        found += int((word_opinions(classes, torch.tensor(opened[: len(words)]), classes < 0) > 0).sum())
+        if found >= enough:
+            return enough
+    return found
 
 
 def word_opinions(classes: Tensor, after_opener: Tensor, letters_and_digits: Tensor) -> Tensor:
@@ -196,22 +252,6 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
         yield _Words(firsts.numpy(), word_opinions(kinds, before, mixed), types)
 
 
-def check_capitals(model: HardKumaModel, store: TokenFile, rows: np.ndarray) -> None:
-    """ValueError for text of which form teaches nothing. Text that teaches is read up to its first capital only."""
-    vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
-    taught = 0
-    for numbers in _parts(rows):
-        for words in _words(store.read(numbers, model, states=False), vocabulary):
-            if bool((words.opinions > 0).any()):
-                return
-            taught += int((words.opinions != 0).sum())
-    raise ValueError(
-        f"none of the {taught:,} words of this text that could teach {ENTITIES!r} has a capital inside a sentence: "
-        "names cannot be told from other words. Give text as it was written, or train 'meaning' alone "
-        "(model.selector_names: [meaning])."
-    )
-
-
 def _parts(rows: np.ndarray) -> list[np.ndarray]:
     return np.array_split(rows, math.ceil(len(rows) / 512))
 
@@ -248,13 +288,13 @@ def _lessons(
     counts: Counter[bytes],
 ) -> Iterator[_Lesson]:
     for batch in store.batches(rows, model):
-        x = model.selector_inputs(selector, **batch.inputs)
-        for row, words in enumerate(_words(batch, vocabulary)):
+        x, counts_of_rows = model.selector_inputs(selector, **batch.inputs)
+        of_rows = x.cpu().split(counts_of_rows.tolist())
+        for own, words in zip(of_rows, _words(batch, vocabulary), strict=True):
             teaches = words.opinions != 0
-            firsts = torch.from_numpy(words.firsts)[teaches]
             targets = 0.5 + words.opinions[teaches] * (0.5 - SMOOTHING)
             common = [counts[kind] for kind, wanted in zip(words.types, teaches.tolist(), strict=True) if wanted]
-            yield _Lesson(x[row, firsts].cpu(), targets, torch.tensor(common).float() ** -COMMONNESS)
+            yield _Lesson(own[teaches], targets, torch.tensor(common).float() ** -COMMONNESS)
 
 
 def _steps(lessons: Iterator[_Lesson], size: int) -> Iterator[_Lesson]:

@@ -1,4 +1,4 @@
-"""Gates of entities: what form teaches, what it leaves out, and the rate at the end."""
+"""The objective `form`: what form teaches, what it leaves out, and what it needs of a text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ import torch
 
 from hardkuma.data import bundled_texts
 from hardkuma.modeling_hardkuma import HardKumaModel
-from hardkuma.training.calibration import calibrate_rate, mean_rate
-from hardkuma.training.form import Vocabulary, _words, train_by_form, word_opinions
-from hardkuma.training.recipe import Recipe
+from hardkuma.training.criterion import mean_rate
+from hardkuma.training.objectives import form as module
+from hardkuma.training.objectives.form import Form, Vocabulary, _words, count_capitals, word_opinions
+from hardkuma.training.run import Run
 from hardkuma.training.store import StateStore, build_store
 from hardkuma.words_hardkuma import SURFACE_CLASSES, find_words, word_classes
+from tests.training.conftest import make_run
 
 ROWS = np.arange(64)  # enough where the rate of these very sentences is meant
-RECIPE = Recipe(entities_epochs=3)
+TRAIN = {"objective": "form", "epochs": 3}
+ENTITIES = {"layer": 4, "target_rate": 0.2, "unit": "name", "reads": ["state"]}
 
 
 def fresh_model(**config: object) -> HardKumaModel:
     torch.manual_seed(0)
-    values = {"selector_layer": 4, "shape_min": 0.1, "target_rate": 0.2, "selector_unit": "name", **config}
-    return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", **values).eval()
+    selectors = {"entities": {**ENTITIES, **config}}
+    encoder = "sentence-transformers/all-MiniLM-L6-v2"
+    return HardKumaModel.from_encoder(encoder, selectors=selectors, concentration_min=0.1).eval()
+
+
+def form(run: Run) -> Form:
+    (objective,) = run.objectives
+    assert isinstance(objective, Form)
+    return objective
 
 
 @pytest.fixture(scope="module")
@@ -74,42 +84,69 @@ def test_words_of_a_stored_sentence(tmp_path: Path) -> None:
 
 
 def test_learns_names_from_form_but_not_by_form(store: StateStore) -> None:
-    model = fresh_model()
-    found = train_by_form(model, store, np.arange(400), RECIPE, selector=0, progress=False)
-    assert 0 < found.capitals < found.words and f"{found.capitals:,}" in found.describe()
+    run = make_run(fresh_model(backoff=0.5), TRAIN, store, np.arange(400))
+    assert form(run).fit(run)
+    found, report = form(run).outcome, form(run).report(run)
+    assert 0 < found.capitals < found.words and f"{found.capitals:,}" in report.paragraph
+    assert "words that weigh most there gain" in report.paragraph and report.entries[0]["words"] == found.words
     text = "yesterday the old ferry from stockholm brought anna larsson and her tired dog back to helsinki"
-    gates = {w["word"]: w["probability"] for w in model.gate_records([text])[0]["words"]}
+    gates = {w["word"]: w["probability"] for w in run.model.gate_records([text])[0]["words"]}
     names, others = ("stockholm", "anna", "larsson", "helsinki"), ("the", "from", "and", "her", "back", "to")
     assert min(gates[name] for name in names) > max(gates[other] for other in others)
+    assert float(mean_rate(run.model, store, np.arange(400))[0]) == pytest.approx(0.2, rel=0.05), "at its target rate"
 
 
-def test_is_the_same_twice(store: StateStore) -> None:
+def test_is_the_same_twice_and_every_setting_makes_a_difference(store: StateStore) -> None:
     weights = []
-    for _ in range(2):
-        model = fresh_model()
-        train_by_form(model, store, ROWS, Recipe(seed=3), selector=0, progress=False)
-        weights.append(model.gate_head.selectors[0].hidden.weight.clone())
-    assert torch.equal(*weights)
+    for train in (TRAIN, TRAIN, {**TRAIN, "epochs": 2}, {**TRAIN, "learning_rate": 0.01}):
+        run = make_run(fresh_model(), train, store, ROWS, seed=3)
+        assert form(run).fit(run)
+        weights.append(run.model.gate_head.selectors[0].hidden.weight)
+    assert torch.equal(*weights[:2]) and not any(torch.equal(weights[0], other) for other in weights[2:])
 
 
-def test_text_without_capitals_is_a_true_error(tmp_path: Path) -> None:
+def check(texts: list[str], **config: object) -> None:
+    run = make_run(fresh_model(**config), TRAIN)
+    run.texts = texts
+    form(run).check(run)
+
+
+def test_text_without_capitals_is_a_true_error() -> None:
+    with pytest.raises(
+        ValueError, match=r"no word of this text has a capital inside a sentence: selectors\.entities \(obj"
+    ):
+        check(["Rain fell on the old town.", "snow fell on the river."])
+    with pytest.raises(ValueError, match=r"leave the selector out \(--selectors.entities null\)"):
+        check(["THE OLD MAN AND THE SEA", "She said: Paris"])
+
+
+def test_few_capitals_are_a_warning_with_their_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """400 sentences gave gates of "The", "on" and "a", and nobody was told."""
+    texts = list(bundled_texts())[:400]
+    found = count_capitals(texts, 10**6)
+    check(texts)
+    assert f"warning: {found:,} words of this text have a capital inside a sentence" in capsys.readouterr().err
+    monkeypatch.setattr(module, "ENOUGH", found)
+    check(texts)
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_capitals_are_counted_as_the_fit_counts_them(store: StateStore) -> None:
+    texts = list(bundled_texts())[:400]
     model = fresh_model()
-    texts = ["Rain fell on the old town.", "Snow fell on the river."]
-    store = build_store(model, texts, tmp_path, None, progress=False)
-    with pytest.raises(ValueError, match=r"none of the \d+ words .* has a capital inside a sentence"):
-        train_by_form(model, store, np.arange(2), RECIPE, selector=0, progress=False)
+    vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
+    by_tokens = module._count_words(model, store, np.arange(400), vocabulary)[2]
+    assert count_capitals(texts, 10**6) == pytest.approx(by_tokens, rel=0.01), "but for words that are cut off"
+    assert count_capitals(texts, 7) == 7, "no further than is asked for"
 
 
-@pytest.mark.parametrize("rates", [(0.05, 0.5), (0.2, 0.2)])
-def test_calibration_sets_the_rate_of_any_gates(store: StateStore, rates: tuple[float, float]) -> None:
-    names = ["meaning", "entities"]
-    model = fresh_model(selector_names=names, target_rate=dict(zip(names, rates, strict=True)))
-    apart = mean_rate(model, store, ROWS)
-    before = model.gate_head.selectors[0].shapes.weight.clone()
-    moved = calibrate_rate(model, store, ROWS)
-    assert len(moved) == 2 and (apart - torch.tensor(rates)).abs().max() > 0.01
-    assert mean_rate(model, store, ROWS).tolist() == pytest.approx(list(rates), rel=0.02)
-    assert torch.equal(before, model.gate_head.selectors[0].shapes.weight)  # nothing but one bias moves
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"selectors\.entities reads 'form', which is what objective form fits it to"):
+        check(["We met Anna."], reads=["state", "form"])
+    with pytest.raises(ValueError, match="objective form trains gates of unit word or name, got unit 'token'"):
+        check(["We met Anna."], unit="token")
 
 
 def test_stored_states_of_an_inner_layer_give_the_same_gates(store: StateStore) -> None:
@@ -120,7 +157,7 @@ def test_stored_states_of_an_inner_layer_give_the_same_gates(store: StateStore) 
         near = model(**batch, encoded=encoded, return_embeddings=False).gate_probs
         exact = model(**batch, return_embeddings=False).gate_probs
     assert torch.allclose(near, exact, atol=2e-3)  # half-precision store
-    with pytest.raises(ValueError, match="selector_layer is 4, but encoded has no 'layer_states'"):
+    with pytest.raises(ValueError, match="a selector reads it, but encoded has no 'layer_states'"):
         model(**batch, encoded={"states": encoded["states"]})
 
 

@@ -97,14 +97,14 @@ class WordInputs:
 
 
 def read_inputs(model: HardKumaModel, store: StateStore, sentences: Sentences, selector: int, progress: bool) -> WordInputs:
-    """Run or read the encoder once. The spread of what is measured is taken from the first sentences."""
+    """Run or read the encoder once. Mean and spread of measures are taken from the first sentences."""
     reader = model.gate_head.selectors[selector]
     assert isinstance(reader, Selector)
     if reader.measures:
         _standardise(model, selector, reader, store, sentences.rows[:1024])
 
     def read(batch: StoredBatch) -> Tensor:
-        return model.selector_inputs(selector, **batch.inputs).half()
+        return model.selector_inputs(selector, **batch.inputs)[0].half()
 
     firsts = np.concatenate([[0], np.cumsum(sentences.counts)])
     return WordInputs(read_words(model, store, sentences, read, progress), firsts[:-1])
@@ -118,11 +118,10 @@ def read_words(
     read: Callable[[StoredBatch], Tensor],
     progress: bool,
 ) -> Tensor:
-    """(words, ...) of all sentences, in their order: what `read` says of the first token of each word. It is in a file
-    without a name beside the store, memory-mapped.
+    """(words, ...) of all sentences, in their order, in a file without a name beside the store, memory-mapped.
 
     Args:
-        read: a batch of sentences -> (batch, length, ...).
+        read: a batch of sentences -> (words, ...) of its words, row after row.
     """
     firsts = np.concatenate([[0], np.cumsum(sentences.counts)])
     flat: Tensor | None = None
@@ -131,11 +130,9 @@ def read_words(
     for numbers in np.array_split(order, math.ceil(len(order) / BATCH)):
         values = read(store.read(sentences.rows[numbers], model)).cpu()
         if flat is None:
-            flat = _mapped_zeros((int(firsts[-1]), *values.shape[2:]), values.numpy().dtype, store.folder)
-        for row, number in enumerate(numbers):
-            words = sentences.tokens[number].words
-            leading = np.flatnonzero((words >= 0) & (np.diff(words, prepend=-1) != 0))
-            flat[firsts[number] : firsts[number + 1]] = values[row, leading]
+            flat = _mapped_zeros((int(firsts[-1]), *values.shape[1:]), values.numpy().dtype, store.folder)
+        for number, own in zip(numbers, values.split(sentences.counts[numbers].tolist()), strict=True):
+            flat[firsts[number] : firsts[number + 1]] = own
         bar.update(len(numbers))
     bar.close()
     assert flat is not None
@@ -153,10 +150,8 @@ def _standardise(model: HardKumaModel, selector: int, reader: Selector, store: S
     """Set mean and spread of the measures to those of the words of these sentences."""
     reader.center.zero_()
     reader.spread.fill_(1.0)
-    parts = []
-    for batch in store.batches(rows, model):
-        x = model.selector_inputs(selector, **batch.inputs)
-        parts.append(x[batch.leading][:, -reader.measures :])
-    measures = torch.cat(parts).sinh()  # with center 0 and spread 1, a selector reads asinh of them
+    inputs = (model.selector_inputs(selector, **batch.inputs)[0] for batch in store.batches(rows, model))
+    # With center 0 and spread 1, a selector reads asinh of them.
+    measures = torch.cat([x[:, -reader.measures :] for x in inputs]).sinh()
     reader.center.copy_(measures.mean(0))
     reader.spread.copy_(measures.std(0).clamp_min(1e-6))
