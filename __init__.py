@@ -9,8 +9,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .apps.export.backends import choose_backend as choose_backend
     from .apps.pairs import chance_similarity as chance_similarity
     from .apps.pairs import explain_pair as explain_pair
-    from .apps.search.index import SearchIndex as SearchIndex
-    from .apps.search.terms import find_terms as find_terms
+    from .apps.search import SearchIndex as SearchIndex
+    from .apps.terms import find_terms as find_terms
     from .common.models import load_released as load_released
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
     from .kumaraswamy_hardkuma import Kumaraswamy as Kumaraswamy
@@ -39,14 +39,14 @@ _EXPORTS = {
     "Kumaraswamy": "kumaraswamy_hardkuma",
     "StretchedKumaraswamy": "kumaraswamy_hardkuma",
     "ScoredText": "scoring_hardkuma",
-    "SearchIndex": "apps.search.index",
+    "SearchIndex": "apps.search",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
     "chance_similarity": "apps.pairs",
     "choose_backend": "apps.export.backends",
     "continues_batch": "words_hardkuma",
     "explain_pair": "apps.pairs",
-    "find_terms": "apps.search.terms",
+    "find_terms": "apps.terms",
     "gate_records": "scoring_hardkuma",
     "load_released": "common.models",
     "score_texts": "scoring_hardkuma",

@@ -10,11 +10,12 @@ from typing import Protocol
 
 from . import __version__
 from .cli import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
+from .cli.options import READER_OPTIONS
 from .common.arguments import Parser
 
 
 class Command(Protocol):
-    """A module of `commands`."""
+    """A module of `cli`."""
 
     SUMMARY: str
     EXAMPLES: str
@@ -30,7 +31,7 @@ class Command(Protocol):
 
 
 class DelegatedCommand(Protocol):
-    """A module of `commands` that reads its own arguments."""
+    """A module of `cli` that reads its own arguments."""
 
     SUMMARY: str
 
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given and given[0] in DELEGATED_COMMANDS:
             status = DELEGATED_COMMANDS[given[0]].main(given[1:])
         else:
-            parsed, unknown = build_parser().parse_known_args(given)
+            parsed, unknown = build_parser().parse_known_args(given or ["--help"])
             if unknown:  # said by the command, whose help is the one to read
                 parsed.reject(unknown)
             try:
@@ -109,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, ValueError, ImportError) as error:
-        print(f"hardkuma: {' '.join(str(error).split())}", file=sys.stderr)
+        names = {} if given[0] in DELEGATED_COMMANDS else READER_OPTIONS
+        said = error.explain(names) if hasattr(error, "explain") else str(error)  # a CorpusError names options
+        print(f"hardkuma: {' '.join(said.split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("hardkuma: stopped.", file=sys.stderr)

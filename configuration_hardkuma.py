@@ -209,6 +209,7 @@ SAMPLERS = ("relaxed", "straight_through", "stretched")
 VIEWS = ("hidden", "input", "reencode")
 POOLING_MODES = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
 READS = ("state", "input", "norm", "attention", "form", "anchor", "pool_share", "leave_one_out", "isolated")
+READS_OF_SENTENCES = ("attention", "anchor", "pool_share", "leave_one_out", "isolated")  # they need the whole encoder
 UNITS = ("token", "word", "name", "part")
 BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
@@ -583,6 +584,17 @@ class HardKumaConfig(PreTrainedConfig):
         chosen = range(self.num_selectors) if selectors is None else selectors
         return sorted({layer for k in chosen for layer in self.selector(k).layers(self.num_hidden_layers)})
 
+    def depth(self, selectors: Iterable[int]) -> int:
+        """How many of the encoder's layers must run for these selectors: all where they compare words with the sentence.
+
+        >>> config = HardKumaConfig(encoder_config={"model_type": "bert"}, selectors={"meaning": {"layer": 0.5}})
+        >>> config.depth([0])
+        6
+        """
+        chosen = list(selectors)
+        compares = any(self.reads(what, chosen) for what in READS_OF_SENTENCES)
+        return self.num_hidden_layers if compares else max(self.layers(chosen), default=0)
+
 
 def _make_selectors(selectors: Any) -> dict[str, SelectorConfig]:
     """From a mapping by name, or from a list in which each has its name, as config files have it."""
@@ -649,8 +661,12 @@ def _check_values(config: HardKumaConfig) -> None:
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
-    if config.parts and config.selector(config.find_selector()).unit == "token":
-        raise ValueError("selectors of unit 'part' divide the words of `meaning`: its unit must be 'word' or 'name'.")
+    whole = config.find_selector()
+    if config.parts and config.selector(whole).unit not in ("word", "name"):
+        raise ValueError(
+            "selectors of unit 'part' divide the words of `meaning` (or else of the first selector): its unit must be "
+            f"'word' or 'name', and {config.names[whole]!r} has {config.selector(whole).unit!r}."
+        )
     for layer in config.attention_layers:
         check_whole("attention_layers", layer)
     if not config.attention_layers:

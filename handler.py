@@ -1,15 +1,13 @@
-"""Custom handler for Inference Endpoints: gates of one text or many, or the words that carry a pair's similarity.
+"""Custom handler for Inference Endpoints: the gates of one text or many.
 
     {"inputs": "Marie Curie moved to Paris.", "parameters": {"rate": 0.2}}      -> one record
     {"inputs": ["a text", "another"], "parameters": {"threshold": 0.5}}         -> a list of records
     {"inputs": "a text", "parameters": {"selector": "entities"}}                -> a record of that selector, by its name
-    {"inputs": {"a": "a cat", "b": "my cat"}, "parameters": {"rate": 0.3}}      -> the pair, explained
 
-Records are those of the pipeline `token-gates`, pairs those of `explain_pair`. The endpoint's server answers any exception
-with status 400 and {"error": message}; every message here says what was wrong with the request. Environment variables
-bound a request: HARDKUMA_MAX_CHARACTERS (of one text, 20000) and HARDKUMA_MAX_TEXTS (of one request, 128). Requests are
-answered one by one; HARDKUMA_MAX_WAITING of them wait (32), each HARDKUMA_MAX_SECONDS at most (60), and others are told
-to try again.
+Records are those of the pipeline `token-gates`. The endpoint's server answers any exception with status 400 and
+{"error": message}; every message here says what was wrong with the request. Environment variables bound a request:
+HARDKUMA_MAX_CHARACTERS (of one text, 20000) and HARDKUMA_MAX_TEXTS (of one request, 128). Requests are answered one by one;
+HARDKUMA_MAX_WAITING of them wait (32), each HARDKUMA_MAX_SECONDS at most (60), and others are told to try again.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ MAX_TEXTS = 128
 MAX_WAITING = 32
 MAX_SECONDS = 60
 
-# What a request may set, by kind of input: name -> type.
-TEXT_PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": str}
-PAIR_PARAMETERS = {"rate": float, "links": int, "seed": int, "use_surface": bool, "selector": str}
+# What a request may set: name -> type.
+PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": str}
 
 
 class RequestError(ValueError):
@@ -100,32 +97,30 @@ class EndpointHandler:
         """Answer one request; raises `RequestError` for one that is at fault, or too many.
 
         Args:
-            data: {"inputs": text, list of texts or {"a": text, "b": text}, "parameters": {...}}; see the module.
+            data: {"inputs": text or list of texts, "parameters": {...}}; see the module.
         """
         if not isinstance(data, dict) or "inputs" not in data:
-            raise RequestError(400, 'the body must be an object with "inputs": a text, a list of texts, or {"a", "b"}.')
+            raise RequestError(400, 'the body must be an object with "inputs": a text or a list of texts.')
         unknown = sorted(set(data) - {"inputs", "parameters"})
         if unknown:
             raise RequestError(400, f'unknown field {unknown[0]!r} beside "inputs"; options go into "parameters".')
         inputs = data["inputs"]
-        is_pair = isinstance(inputs, dict)
-        parameters = _read_parameters(data.get("parameters"), PAIR_PARAMETERS if is_pair else TEXT_PARAMETERS)
+        parameters = _read_parameters(data.get("parameters"))
         self._check_texts(inputs)
         with self._turns.take():
             try:
-                if is_pair:
-                    return self.pipeline.model.explain_pair(inputs["a"], inputs["b"], **parameters)
                 return self.pipeline(inputs, **parameters)
             except ValueError as error:
                 raise RequestError(422, str(error)) from error
 
     def _check_texts(self, inputs: Any) -> None:
         if isinstance(inputs, dict):
-            if set(inputs) != {"a", "b"}:
-                raise RequestError(400, f'a pair needs exactly "a" and "b", got {sorted(map(str, inputs))}.')
-            texts = list(inputs.values())
-        else:
-            texts = inputs if isinstance(inputs, list) else [inputs]
+            raise RequestError(
+                400,
+                '"inputs" must be a text or a list of texts, got an object; two texts are compared by '
+                "hardkuma.explain_pair of the package, not by this endpoint.",
+            )
+        texts = inputs if isinstance(inputs, list) else [inputs]
         if len(texts) > self.max_texts:
             raise RequestError(413, f"{len(texts)} texts in one request; at most {self.max_texts}: send several requests.")
         for number, text in enumerate(texts):
@@ -146,31 +141,29 @@ def _limit(name: str, default: int) -> int:
     return int(text)
 
 
-def _read_parameters(parameters: Any, known: dict[str, type]) -> dict[str, Any]:
+def _read_parameters(parameters: Any) -> dict[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
         raise RequestError(400, f'"parameters" must be an object, got {type(parameters).__name__}.')
     for name in parameters:
-        if name not in known:
-            raise RequestError(400, f"unknown parameter {name!r}; known for these inputs: {', '.join(known)}.")
-    return {name: _read(name, value, known[name]) for name, value in parameters.items() if value is not None}
+        if name not in PARAMETERS:
+            raise RequestError(400, f"unknown parameter {name!r}; known: {', '.join(PARAMETERS)}.")
+    return {name: _read(name, value) for name, value in parameters.items() if value is not None}
 
 
-def _read(name: str, value: Any, kind: type) -> Any:
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise RequestError(422, f"parameter {name!r} must be true or false, got {value!r}.")
-        return value
-    if kind is str:
-        if not isinstance(value, str):
-            raise RequestError(422, f"parameter {name!r} must be a text, got {value!r:.60}.")
+def _read(name: str, value: Any) -> Any:
+    wanted = PARAMETERS[name]
+    if wanted is not float:
+        if not isinstance(value, wanted):
+            said = "true or false" if wanted is bool else "a text"
+            raise RequestError(422, f"parameter {name!r} must be {said}, got {value!r:.60}.")
         return value
     try:
         # Numbers with a point in a query string arrive as text.
         number = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number) or (kind is int and (number != int(number) or number < 0)):
-        raise RequestError(422, f"parameter {name!r} must be a {'whole ' if kind is int else ''}number, got {value!r:.60}.")
-    return kind(number)
+    if not math.isfinite(number):
+        raise RequestError(422, f"parameter {name!r} must be a number, got {value!r:.60}.")
+    return number

@@ -44,7 +44,7 @@ from .batch_hardkuma import (
 from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
-from .features_hardkuma import MEASURES, WordFeatures
+from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates, decide
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, world_size
@@ -374,11 +374,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
                     "encoded holds no hidden_states or attentions of every layer: leave it out, or do not ask."
                 )
             return self._from_stored(batch, stored, attention)
-        compares = any(self.config.reads(name, needed) for name in ("anchor", *MEASURES))
         return self.encode_batch(
             batch,
             layers=self.config.layers(needed),
-            whole=whole or compares,
+            whole=whole or self.config.depth(needed) == self.config.num_hidden_layers,
             attention=attention,
             output_hidden_states=hidden_states,
             output_attentions=attentions,

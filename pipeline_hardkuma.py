@@ -4,7 +4,7 @@ and `token-classification` (or `ner`), the same gates in the stock pipeline's fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class TokenGatesPipeline(Pipeline):
 
     Of the pipeline alone:
 
-        backend: what computes the gates instead of the model itself, such as `hardkuma.choose_backend(model, "onnx")`.
+        backend: what computes the gates in place of the model, such as `hardkuma.choose_backend(model, "onnx").gates`.
 
     >>> from hardkuma import HardKumaModel
     >>> pipe = TokenGatesPipeline(HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval(), rate=0.4)
@@ -73,6 +73,11 @@ class TokenGatesPipeline(Pipeline):
     ):
         if tokenizer is not None:
             model.tokenizer = tokenizer
+        if backend is not None and not hasattr(backend, "gate_batches"):
+            raise ValueError(
+                "backend must be what computes the gates, such as hardkuma.choose_backend(model, 'onnx').gates; "
+                f"got {_described(backend)}."
+            )
         # Inside of a token classifier is the same model.
         super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
         self.gate_model: GateModel = model._base() if backend is None else backend
@@ -180,10 +185,11 @@ class GateClassificationPipeline(TokenClassificationPipeline):
     - A text longer than the encoder takes runs in overlapping windows, whatever the strategy; nothing is cut. `stride` sets
       the overlap in tokens (default: a quarter of a window).
     - `ENTITY` is what exceeds the model's own threshold (or `threshold=`), not 1/2; "score" is the label's probability.
-    - `first`, `average` and `max` take the words of every other door (`find_words`, or those of `is_split_into_words`),
+    - `first`, `average` and `max` take words as all other interfaces do (`find_words`, or those of `is_split_into_words`),
       each with the probability of its first token, the mean, or the largest as elsewhere: `max` selects what `token-gates`
       does with the same selector, if any word passes the threshold. What is outside of every word is `O`.
     - `none` and `simple` show tokens, punctuation too, each with its own gate.
+    - The "word" of a group is the text from "start" to "end", as it is written there.
 
     Further options: `threshold`, `use_surface` and `selector`, as of `TokenGatesPipeline`, but of several selectors
     "entities" is the default (or the first).
@@ -314,10 +320,10 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         whole = _WholeText(all_outputs, text, words)
         units = self._tokens(whole)
         if aggregation_strategy in _OF_WORDS:
-            units = self._words(whole, units, _OF_WORDS[aggregation_strategy])
+            units = _word_units(whole, units, _OF_WORDS[aggregation_strategy])
         entities = [self._decide(unit, threshold) for unit in units]
         if aggregation_strategy != AggregationStrategy.NONE:
-            entities = self.group_entities(entities)
+            entities = _grouped(entities, text)
         return [item for item in entities if item.get("entity", item.get("entity_group")) not in ignored]
 
     def _tokens(self, whole: _WholeText) -> list[dict[str, Any]]:
@@ -329,29 +335,36 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         )
         return [{**unit, "index": unit["index"] + whole.lead} for unit in units]
 
-    def _words(self, whole: _WholeText, tokens: list[dict[str, Any]], aggregate: str) -> list[dict[str, Any]]:
-        """Words with what their tokens spell, and the tokens of no word, which are never selected, in the text's order."""
-        spans = whole.offsets[None]
-        first, count = whole.index.touched(torch.tensor([0]), spans[..., 0], spans[..., 1])
-        scores = _label_scores(whole.word_values(aggregate))
-        spelling: list[list[str]] = [[] for _ in whole.words]
-        units = []
-        for token, word, number in zip(tokens, first[0].tolist(), count[0].tolist(), strict=True):
-            for pieces in spelling[word : word + number]:
-                pieces.append(token["word"])
-            if number == 0:
-                never = _label_scores(torch.zeros(1))[0]
-                units.append({"word": token["word"], "scores": never, "start": token["start"], "end": token["end"]})
-        for (start, end), pieces, value in zip(whole.words, spelling, scores, strict=True):
-            word = self.tokenizer.convert_tokens_to_string(pieces) if pieces else whole.text[start:end]
-            units.append({"word": word, "scores": value, "start": start, "end": end})
-        return sorted(units, key=lambda unit: (unit["start"], unit["end"]))
-
     def _decide(self, unit: dict[str, Any], threshold: float) -> dict[str, Any]:
         label = int(float(unit["scores"][1]) > threshold)
         names: Mapping[Any, str] = self.model.config.id2label or {}
         entity = {"entity": names[label], "score": unit["scores"][label]}
         return entity | {name: unit[name] for name in ("index", "word", "start", "end") if name in unit}
+
+
+def _word_units(whole: _WholeText, tokens: list[dict[str, Any]], aggregate: str) -> list[dict[str, Any]]:
+    """Words, and the tokens of no word, which are never selected, in the text's order."""
+    spans = whole.offsets[None]
+    _, words_touched = whole.index.touched(torch.tensor([0]), spans[..., 0], spans[..., 1])
+    never = _label_scores(torch.zeros(1))[0]
+    outside = [token for token, number in zip(tokens, words_touched[0].tolist(), strict=True) if number == 0]
+    units = [{"scores": never, "start": token["start"], "end": token["end"]} for token in outside]
+    scores = _label_scores(whole.word_values(aggregate))
+    units += [
+        {"scores": value, "start": start, "end": end} for (start, end), value in zip(whole.words, scores, strict=True)
+    ]
+    return sorted(units, key=lambda unit: (unit["start"], unit["end"]))
+
+
+def _grouped(entities: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Neighbours of one label as one entity each, spelled as in the text; the stock pipeline would join their tokens."""
+    groups = []
+    for label, neighbours in groupby(entities, key=lambda entity: entity["entity"]):
+        members = list(neighbours)
+        start, end = members[0]["start"], members[-1]["end"]
+        score = sum(member["score"] for member in members) / len(members)
+        groups.append({"entity_group": label, "score": score, "word": text[start:end], "start": start, "end": end})
+    return groups
 
 
 class _WholeText:

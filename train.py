@@ -1,17 +1,18 @@
 """Train gates on unlabelled text.
 
     python train.py                                              the default recipe: bundled corpus, embedded encoder
-    python train.py specialise                                         another recipe, by name or as a file
-    python train.py my.yaml --epochs 2 --model.target_rate 0.3 --data '[my.txt, more.jsonl]'
+    python train.py parts                                        another recipe, by name or as a file
+    python train.py my.yaml --train.epochs 2 --selectors.meaning.target_rate 0.4 --data '[my.txt, more.jsonl]'
     accelerate launch train.py recipes/default.yaml              on whatever `accelerate config` describes
     accelerate launch --config_file recipes/accelerate/multi_gpu.yaml train.py
     python train.py --resume                                     go on from the last checkpoint, to the bit
     python train.py --push-to-hub me/my-gates                    and upload the result
 
-Every key of a recipe can be given on the command line, with dashes or underscores; `--help` lists them (they are declared
-in training/recipe.py). Keys of the model are `--model.NAME` (see HardKumaConfig in configuration_hardkuma.py).
-The output folder holds `model/` (ready to load or push), `recipe.yaml`, `run.json`, `log.jsonl`, plots and checkpoints.
-Ctrl-C finishes the step, saves a checkpoint and stops; `--resume` goes on from there.
+A recipe names selectors, and for each an objective that trains it: removal, form, parts, contrastive or copy
+(training/objectives). Every key of a recipe can be given on the command line, with dashes or underscores; `--help` lists
+them. The output folder holds `model/` (ready to load or push), `recipe.yaml`, `log.jsonl` and, while it is not done, what a
+run needs to go on. Ctrl-C stops between two steps: objective contrastive goes on with `--resume`, removal by the same
+command. A folder that another recipe has used is left alone, unless you say `--overwrite`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,34 @@ from typing import TYPE_CHECKING
 
 from hardkuma.common.hub import push_folder
 from hardkuma.training.arguments import parse_arguments
-from hardkuma.training.recipe import load_recipe
+from hardkuma.training.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
     from hardkuma.modeling_hardkuma import HardKumaModel
+    from hardkuma.training.run import Run
+
+
+def train(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> Run | None:
+    """Train the selectors of a recipe, each by its objective, and save; None if interrupted.
+
+    Args:
+        resume: go on from the last checkpoint.
+        overwrite: replace what another run has left in the output folder.
+    """
+    from hardkuma.training.report import save_run
+    from hardkuma.training.run import start_run
+
+    run = start_run(recipe, resume, overwrite)  # processes, model, text; all is checked before anything is written
+    for objective in run.objectives:
+        if not objective.fit(run):
+            return None
+    run.adapt_surface()
+    save_run(run)
+    return run
 
 
 def main(words: list[str] | None = None, prog: str = "train.py") -> int:
-    """Parse, train, save, show; 0 when done, 130 after Ctrl-C, 1 (2 for an argument) with one sentence on what is wrong.
+    """Parse, train, show; 0 when done, 130 after Ctrl-C, 1 (2 for an argument) with one sentence on what is wrong.
 
     Args:
         prog: the command's name, for help and errors.
@@ -42,23 +63,21 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
                 print(arguments)
                 return 0
             recipe = load_recipe(arguments.recipe, arguments.overrides)
+            recipe.check_model()
         except ValueError as error:
             print(f"{prog}: {error}", file=sys.stderr)
             return 2
-        # Importing these takes seconds, which `--help` and a wrong argument should not.
         from transformers.utils import logging as transformers_logging
 
-        from hardkuma.training.trainer import Trainer
-
         transformers_logging.disable_progress_bar()
-        trainer = Trainer(recipe, arguments.resume)
-        if not trainer.run():
+        run = train(recipe, arguments.resume, arguments.overwrite)
+        if run is None:
             return 130
-        folder = trainer.complete()
-        if trainer.accelerator.is_main_process:
-            show(trainer.base, folder)
+        if run.accelerator.is_main_process:
+            show(run.model, run.output / "model")
             if arguments.push_to_hub is not None:
-                print(f"pushed to {push_folder(folder, arguments.push_to_hub, 'Upload HardKuma model')}")
+                address = push_folder(run.output / "model", arguments.push_to_hub, "Upload HardKuma model")
+                print(f"pushed to {address}")
         return 0
     except (OSError, ValueError, FloatingPointError) as error:
         print(f"{prog}: {error}", file=sys.stderr)

@@ -62,6 +62,10 @@ class AnchorModel(GateModel, Protocol):
         """{"embedding": (batch, dim)}."""
         ...
 
+    def encoder_fingerprint(self) -> str:
+        """A digest of the encoder's weights as they are now."""
+        ...
+
 
 @torch.inference_mode()
 def embed_texts(
@@ -290,16 +294,14 @@ class _SeenText:
 
 
 def _chance_of(model: AnchorModel) -> float:
-    """`chance_similarity`, computed once for a model as long as nobody trains it or loads other weights into it."""
-    key = model.config.encoder_fingerprint
-    if key is None:
-        return chance_similarity(model)
+    """`chance_similarity`, computed once for an encoder's weights and pooling."""
+    key = model.encoder_fingerprint(), str(model.config.pooling_mode)
     if key not in _CHANCES:
         _CHANCES[key] = chance_similarity(model)
     return _CHANCES[key]
 
 
-_CHANCES: dict[str, float] = {}
+_CHANCES: dict[tuple[str, str], float] = {}
 
 
 @dataclass(frozen=True)

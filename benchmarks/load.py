@@ -96,14 +96,12 @@ def handler_questions(seed: int = 0) -> list[Question]:
         Question("eight texts", "/", as_json({"inputs": texts[i : i + 8], "parameters": {"rate": 0.3}}), weight=0.5)
         for i in range(40, 120, 8)
     ]
-    for i in range(120, 140, 2):
-        pair = {"a": texts[i][:300], "b": texts[i + 1][:300]}
-        polite.append(Question("a pair", "/", as_json({"inputs": pair}), weight=0.3))
     entities = {"selector": "entities", "threshold": 0.5}
     return [
         *polite,
         *hostile("/", "inputs", 400),
         Question("drop by drop", "/", as_json({"inputs": texts[150], "parameters": entities}), manner="slowly"),
+        Question("two texts", "/", as_json({"inputs": {"a": texts[160], "b": texts[161]}}), 400),
         Question("half a character", "/", b'{"inputs": "half \\ud83d of one"}', 400),
         Question("a rate that is none", "/", b'{"inputs": "x", "parameters": {"rate": NaN}}', 422),
         Question("a selector that is none", "/", as_json({"inputs": "x", "parameters": {"selector": "nouns"}}), 422),
@@ -303,7 +301,7 @@ def serve(target: str) -> None:
             print(f"http://127.0.0.1:{server.server_port}", flush=True)
             sys.stdin.read()
     else:
-        from hardkuma.apps.page.page import build_app, start
+        from hardkuma.apps.page.app import build_app, start
 
         app = start(build_app(load_released()[0]), server_port=free_port())
         print(app.local_url.rstrip("/"), flush=True)

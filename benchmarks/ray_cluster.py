@@ -66,7 +66,7 @@ def work(inputs: str, output: str) -> None:
     """A plain process: take the next shard until there is none. Shards are taken by making a file."""
     import torch
 
-    from hardkuma.apps.ray.shards import list_shards, write_shard
+    from hardkuma.apps.ray.cluster import list_shards, write_shard
     from hardkuma.common.models import load_model
 
     torch.set_num_threads(1)
@@ -250,9 +250,9 @@ def compare(inputs: Path, one: Path, other: Path) -> bool:
             largest = max([largest, *(abs(x["probability"] - y["probability"]) for x, y in words)])
     names = {path.name for path in other.glob("*")} - {path.name for path in inputs.glob("*.parquet")}
     print(f"{records:,} rows, each once: {exact:,} records are the same, largest difference of a probability {largest:g}")
-    if names != {"settings.json"}:
+    if names != {"_settings.json"}:
         print(f"what is LEFT in the output: {sorted(names)}")
-    return names == {"settings.json"} and largest < 1e-5
+    return names == {"_settings.json"} and largest < 1e-5
 
 
 def in_turn(first: Callable[[], Any], second: Callable[[], Any], swap: bool) -> tuple[Any, Any]:

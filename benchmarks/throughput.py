@@ -2,7 +2,7 @@
 
     python benchmarks/throughput.py                              100,000 sentences
     python benchmarks/throughput.py --blocks 6                   the same with a shorter part 1
-    python benchmarks/throughput.py --sentences 2000             a quick look
+    python benchmarks/throughput.py --sentences 2000 --only-speed   a quick look
     python benchmarks/throughput.py --selectors meaning entities --ways encode onnx
     python benchmarks/throughput.py --file my.txt --threads 4
 
@@ -41,6 +41,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from importlib import metadata
 from itertools import cycle, islice
 from pathlib import Path
@@ -53,11 +54,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hardkuma.apps.export.backends import choose_backend
 from hardkuma.cli.gates import CHUNK_TEXTS
-from hardkuma.cli.parts import Parts
-from hardkuma.cli.writers import make_format
+from hardkuma.cli.writers import PartialOutput, make_format
 from hardkuma.common.models import load_model
 from hardkuma.data import bundled_texts
-from hardkuma.data.rows import count_rows, read_rows
+from hardkuma.data.readers import read_rows
 from hardkuma.encoder_hardkuma import EMBEDDED_NAMES, resolve_encoder
 from hardkuma.scoring_hardkuma import gate_records
 
@@ -177,7 +177,7 @@ class Contenders:
         return lambda texts: peer.encode(texts, batch_size=self.batch_size, show_progress_bar=False).tobytes()
 
     def _gates(self, gates: Any, selector: str, writer: Any) -> Callable[[list[str]], bytes]:
-        return lambda texts: writer.part(gate_records(gates, texts, batch_size=self.batch_size, selector=selector))
+        return lambda texts: writer.block(gate_records(gates, texts, batch_size=self.batch_size, selector=selector))
 
     def run(self, name: str, texts: list[str]) -> bytes:
         torch.set_num_threads(1 if name in self.on_one_thread else self.threads)  # as the command does
@@ -192,35 +192,35 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     print(flush=True)
 
 
-def speed(contenders: Contenders, texts: list[str], folder: Path, part_size: int, most: int) -> None:
-    parts = {name: Parts(folder / f"{number}.bin") for number, name in enumerate(contenders.calls)}
-    for name, part in parts.items():
-        part.begin({}, resume=False)
-        contenders.run(name, texts[:64])
-    blocks = [texts[start : start + part_size] for start in range(0, len(texts), part_size)][:most]
-    times: dict[str, list[float]] = {name: [] for name in parts}
-    work = dict.fromkeys(parts, 0.0)
-    for number in tqdm(range(len(blocks)), desc="blocks", leave=False):
-        turn = list(parts)
-        for name in turn if number % 2 else turn[::-1]:
-            start, busy = time.perf_counter(), time.process_time()
-            parts[name].add(number, contenders.run(name, blocks[number]))
-            times[name].append(time.perf_counter() - start)
-            work[name] += time.process_time() - busy
+def speed(contenders: Contenders, texts: list[str], folder: Path, size: int, most: int) -> None:
+    blocks = [texts[start : start + size] for start in range(0, len(texts), size)][:most]
+    times: dict[str, list[float]] = {name: [] for name in contenders.calls}
+    work = dict.fromkeys(times, 0.0)
+    with ExitStack() as stack:
+        files = {name: PartialOutput(folder / f"{number}.bin") for number, name in enumerate(times)}
+        for name, file in files.items():
+            stack.enter_context(file).begin({})
+            contenders.run(name, texts[:64])
+        for number in tqdm(range(len(blocks)), desc="blocks", leave=False):
+            turn = list(files)
+            for name in turn if number % 2 else turn[::-1]:
+                start, busy = time.perf_counter(), time.process_time()
+                files[name].add(len(blocks[number]), contenders.run(name, blocks[number]))
+                times[name].append(time.perf_counter() - start)
+                work[name] += time.process_time() - busy
     count, first = sum(map(len, blocks)), next(iter(times))
     rows = []
     for name, values in times.items():
         ratios = [a / b for a, b in zip(times[first], values, strict=True)]
         whole = f"{count / sum(values):.1f}", f"{sum(times[first]) / sum(values):.2f}"
         rows.append([name, *whole, f"{statistics.median(ratios):.2f}", f"{work[first] / work[name]:.2f}"])
-    print(f"1. Speed: {len(blocks)} blocks of {part_size} sentences")
+    print(f"1. Speed: {len(blocks)} blocks of {size} sentences")
     show_table(["way", "sentences a second", "ratio", "median ratio of blocks", "ratio of processor time"], rows)
 
 
-def command(file: Path, output: Path, selector: str, backend: str, batch_size: int, part_size: int) -> list[str]:
+def command(file: Path, output: Path, selector: str, backend: str, batch_size: int) -> list[str]:
     words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--file", str(file), "--output", str(output)]
-    words += ["--selector", selector, "--backend", backend]
-    return [*words, "--batch-size", str(batch_size), "--part-size", str(part_size)]
+    return [*words, "--selector", selector, "--backend", backend, "--batch-size", str(batch_size)]
 
 
 def measured(words: list[str], environment: Mapping[str, str]) -> tuple[float, float, float]:
@@ -233,9 +233,7 @@ def measured(words: list[str], environment: Mapping[str, str]) -> tuple[float, f
     return time.perf_counter() - start, int(peak) / 1024, float(busy)
 
 
-def whole(
-    options: argparse.Namespace, texts: list[str], folder: Path, part_size: int, environment: Mapping[str, str]
-) -> None:
+def whole(options: argparse.Namespace, texts: list[str], folder: Path, environment: Mapping[str, str]) -> None:
     sizes, results = (len(texts) // 10, len(texts)), {}
     for number in sizes:
         file = folder / f"{number}.txt"
@@ -248,7 +246,7 @@ def whole(
                 continue
             for selector in options.selectors:
                 output = folder / f"{number}.{selector}.{way}.jsonl"
-                words = command(file, output, selector, way, options.batch_size, part_size)
+                words = command(file, output, selector, way, options.batch_size)
                 results[f"{selector} by {way}", number] = measured(words, environment)
     names = list(dict.fromkeys(name for name, _ in results))
     (all_seconds, _, all_busy), rows = results[names[0], sizes[1]], []
@@ -261,24 +259,23 @@ def whole(
     show_table(["way", "seconds", "ratio", "ratio of processor time", *memory_heads], rows)
 
 
-def killed(reference: Path, file: Path, words: list[str], part_size: int, environment: Mapping[str, str]) -> bool:
+def killed(reference: Path, words: list[str], environment: Mapping[str, str]) -> bool:
     """Whether a command that is killed half-way and resumed writes the same file as one that is not."""
     output = Path(words[words.index("--output") + 1])
-    expected = -(-(count_rows(file) or 0) // part_size)
+    partial, half = output.with_name(f"{output.name}.partial"), reference.stat().st_size // 2
     process = subprocess.Popen([*words, "--resume"], env=environment, start_new_session=True)
-    parts = output.with_name(f"{output.name}.parts")
-    while process.poll() is None and not (parts.is_dir() and len(list(parts.glob("0*"))) >= max(expected // 2, 1)):
+    while process.poll() is None and not (partial.is_file() and partial.stat().st_size >= half):
         time.sleep(0.02)
     if process.poll() is not None:
-        print("the command ended before it could be killed: use more --sentences")
+        print(f"the command ended before it could be killed: give --sentences of some {CHUNK_TEXTS}s")
         return False
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    kept = len([path for path in parts.iterdir() if path.name.isdigit()])
+    kept = partial.stat().st_size / reference.stat().st_size
     subprocess.run([*words, "--resume"], env=environment, check=True)
     same = output.read_bytes() == reference.read_bytes()
     backend, verdict = words[words.index("--backend") + 1], "is the same to the byte" if same else "DIFFERS"
-    print(f"3. {backend}: killed after {kept} of {expected} parts, resumed: the file {verdict}", flush=True)
+    print(f"3. {backend}: killed after {kept:.0%} of the bytes, resumed: the file {verdict}", flush=True)
     return same
 
 
@@ -306,25 +303,24 @@ def main() -> int:
     print(f"{len(lines)} sentences, {options.threads} threads, batches of {options.batch_size}, {versions}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # A short run needs smaller parts, to take turns and to be killed between them.
-        part_size = min(CHUNK_TEXTS, max(len(lines) // 8, 1))
         if "encode-onnx" in options.ways:
             export_encoder(folder / "encoder.onnx")
         if not options.skip_speed:
             contenders = Contenders(
                 options.ways, options.selectors, folder / "encoder.onnx", options.threads, options.batch_size
             )
-            speed(contenders, lines, folder, part_size, options.blocks)
+            # A short run needs smaller blocks, to take turns.
+            speed(contenders, lines, folder, min(CHUNK_TEXTS, max(len(lines) // 8, 1)), options.blocks)
             del contenders
         if options.only_speed:
             return 0
-        whole(options, lines, folder, part_size, environment)
+        whole(options, lines, folder, environment)
         selector, same = options.selectors[0], True
         for backend in [way for way in options.ways if way in ("torch", "onnx")]:
             file, output = folder / f"{len(lines)}.txt", folder / f"killed.{backend}.jsonl"
-            words = command(file, output, selector, backend, options.batch_size, part_size)
+            words = command(file, output, selector, backend, options.batch_size)
             reference = folder / f"{len(lines)}.{selector}.{backend}.jsonl"
-            same = killed(reference, file, words, part_size, environment) and same
+            same = killed(reference, words, environment) and same
         return 0 if same else 1
 
 

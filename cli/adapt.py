@@ -8,13 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .options import (
-    add_batch_size_argument,
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-)
+from .options import add_options
 
 SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
 EXAMPLES = """\
@@ -33,13 +27,11 @@ FEW_TEXTS = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma adapt`."""
-    add_model_argument(parser)
+    add_options(parser, "model")
     parser.add_argument("--data", nargs="+", required=True, metavar="FILE", help="your text, any format that `train` takes")
-    add_input_format_argument(parser)
-    add_field_argument(parser)
+    add_options(parser, "input-format", "field")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="where the adapted model goes")
-    add_batch_size_argument(parser)
-    add_quiet_argument(parser)
+    add_options(parser, "batch-size", "quiet")
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -81,8 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
                 yield text
 
     length = model.max_length
-    words = model.gate_head.needs_words()
-    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=words)
+    batches = token_batches(model.tokenizer, texts(), length, arguments.batch_size, shapes=True, words=True)
     after = model.adapt_surface(batches)
     if left_out:
         print(f"hardkuma adapt: {name_left_out(left_out)}.", file=sys.stderr)

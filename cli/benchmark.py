@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.arguments import Parser
-from .options import add_quiet_argument, add_selector_argument
+from .options import add_options, add_selector_option
 
 if TYPE_CHECKING:
     from ..evaluation.benchmark import Checkpoint
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
-    add_selector_argument(parser, default="each row's own; given, it holds for all rows of gates")
+    add_selector_option(parser, default="each row's own; given, it holds for all rows of gates")
     parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="Markdown files or model folders to write the table to",
     )
     parser.add_argument("--again", action="store_true", help="run everything again, even what is done")
-    add_quiet_argument(parser)
+    add_options(parser, "quiet")
     return parser
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..common.names import MINILM
-from .options import add_quiet_argument
+from .options import add_options
 
 SUMMARY = "the STS and transfer tables of a sentence encoder"
 EXAMPLES = """\
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="of STS12 ... SICK-R, MR ... MRPC (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the folds (default: %(default)s)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the Markdown tables to this file too")
-    add_quiet_argument(parser)
+    add_options(parser, "quiet")
 
 
 def check(arguments: argparse.Namespace) -> None:

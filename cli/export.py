@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .options import (
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-    add_selector_argument,
-)
+from .options import add_options, add_selector_option
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
@@ -30,20 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for kind, summary in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
         command = kinds.add_parser(kind, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=EXAMPLES)
-        add_model_argument(command)
+        add_options(command, "model")
         command.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
-        add_input_format_argument(command)
-        add_field_argument(command)
+        add_options(command, "input-format", "field")
         command.add_argument(
             "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
         )
-        add_quiet_argument(command)
+        add_options(command, "quiet")
         if kind == "native":
-            add_selector_argument(command, default="entities, or the first")
+            add_selector_option(command, default="entities, or the first")
         if kind == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
-            add_selector_argument(command, default="all, side by side")
+            add_selector_option(command, default="all, side by side")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
 
 
@@ -88,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"same decision {agreement.decisions:.1%}"
         )
         return 0
-    from ..apps.export.onnx_files import export_onnx
+    from ..apps.export.onnx import export_onnx
 
     report = export_onnx(
         model,

@@ -5,35 +5,27 @@ from __future__ import annotations
 import argparse
 import gc
 import hashlib
+import logging
+import math
+import re
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..common.formats import STANDARD_INPUT
 from ..common.rendering.terminal import safe, use_colour
-from .cluster import add_cluster_arguments, check_cluster, run_on_cluster
-from .options import (
-    add_backend_argument,
-    add_batch_size_argument,
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-    add_selector_argument,
-)
-from .parts import Parts
-from .processes import count_processes, join_process_group
-from .tally import Tally
-from .writers import FORMATS, RECORD_FIELDS, SequentialFormat, choose_output_format, make_format
+from .options import add_options, add_selector_option
+from .writers import FORMATS, RECORD_FIELDS, PartialOutput, SequentialFormat, choose_output_format, make_format
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from ..apps.export.backends import Backend
-    from ..data.columns import RowText
+    from ..data.readers import RowText
     from ..modeling_hardkuma import HardKumaModel
     from ..scoring_hardkuma import GateModel, Record
 
@@ -50,24 +42,25 @@ examples:
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
                                                             go on after an interruption; the file will be the same
-  accelerate launch --multi_gpu --num_processes 4 -m hardkuma gates --file big.txt --output gates.jsonl
-                                                            several processes share one file
   hardkuma gates --backend auto --file big.txt --output gates.jsonl
-                                                            by onnxruntime in int8, where that is faster
+                                                            by onnxruntime in int8, where a large file is done faster
   hardkuma gates --engine ray --input 'in/*.parquet' --output out
                                                             on a Ray cluster, shard by shard, all columns kept
 
+Without colours selected words are in [brackets], and brackets of the text itself are written \\[ and \\].
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
 is selected, "reason" says why. With --selector all a record has the gates of every selector: a word has
 "probabilities" {NAME: number} and "selected" [NAME, ...], a span has its "selector", and "rates" are by name.
-Every row of a file gives one record, in order, empty ones too. Files are never loaded
-whole. Finished parts wait in OUTPUT.parts until all are done.
+Every row of a file gives one record, in order, empty ones too. Files are never loaded whole. What is done waits in
+OUTPUT.partial; OUTPUT appears when it is complete.
 """
 
-CHUNK_TEXTS = 4096  # texts of a part: enough to sort by length, few enough to lose little when interrupted
+CHUNK_TEXTS = 4096  # texts of a block: enough to sort by length, few enough to lose little when interrupted
 CHUNK_CHARACTERS = 4_000_000  # and its limit for long documents, so that memory stays flat
 STREAM_TEXTS = 512  # the same on the way to a pipe or terminal, where somebody waits
+# Some 40,000 sentences, for which torch needs about as long as an export takes (two minutes on two cores).
+EXPORT_BYTES = 4_000_000
 
 T = TypeVar("T")
 
@@ -81,31 +74,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".txt (a text a line), .jsonl, .csv, .tsv, .parquet, .conll; .gz too; or - for standard input",
     )
-    add_input_format_argument(source)
-    add_field_argument(source)
+    add_options(source, "input-format", "field")
     source.add_argument(
         "--keep", nargs="+", default=[], metavar="NAME", help="other fields or columns, which come along (jsonl, parquet)"
     )
     selection = parser.add_argument_group("selection")
-    add_model_argument(selection)
+    add_options(selection, "model")
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
-    add_selector_argument(selection, several=True)
+    add_selector_option(selection, several=True)
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
     output.add_argument("--numbers", action="store_true", help="with text: each word's probability too")
     output.add_argument("--resume", action="store_true", help="go on with an interrupted run")
-    output.add_argument(
-        "--part-size", type=int, default=CHUNK_TEXTS, metavar="N", help="texts of a part of --output (default: %(default)s)"
-    )
-    add_quiet_argument(output)
+    add_options(output, "quiet")
     speed = parser.add_argument_group("speed")
-    add_batch_size_argument(speed)
+    add_options(speed, "batch-size")
     speed.add_argument("--device", help="such as cuda:1 (default: a GPU if there is one)")
-    add_backend_argument(speed)
-    add_cluster_arguments(parser)
+    speed.add_argument(
+        "--backend",
+        choices=("torch", "onnx", "auto"),
+        default="torch",
+        help="onnx: onnxruntime, in int8 where the processor can; auto: the faster one, by a trial (default: %(default)s)",
+    )
+    _add_cluster_arguments(parser)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -121,14 +115,11 @@ def check(arguments: argparse.Namespace) -> None:
 
     check_selection(arguments.rate, arguments.threshold)
     check_count("--batch-size", arguments.batch_size)
-    check_count("--part-size", arguments.part_size)
-    check_cluster(arguments)
+    _check_cluster(arguments)
     if arguments.engine != "local":
         if arguments.backend != "torch":
             raise ValueError(f"--backend {arguments.backend} does not go with --engine {arguments.engine}: leave it out.")
         return
-    if arguments.backend == "auto" and count_processes() > 1:
-        raise ValueError("--backend auto: processes that share a file must agree; choose --backend torch or onnx.")
     if arguments.texts and arguments.file:
         raise ValueError("give texts or --file, not both.")
     for option in ("field", "keep", "input_format"):
@@ -150,7 +141,7 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score and write; 0 when done."""
     if arguments.engine == "ray":
-        return run_on_cluster(arguments)
+        return _run_on_cluster(arguments)
     format = choose_output_format(arguments.format, arguments.output)
     if arguments.output is None:
         _write_to_stream(arguments, format)
@@ -163,8 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
-    from ..data.columns import RowText
-    from ..data.rows import read_kept_rows
+    from ..data.readers import RowText, read_kept_rows
     from ..scoring_hardkuma import encodable
 
     rows: Iterator[RowText]
@@ -173,8 +163,28 @@ def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
     else:
         file = arguments.file or STANDARD_INPUT
         rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.keep)
-    # JSON can spell half a character, which no UTF-8 file can hold; one bad row must not end a run of hours.
-    return (row._replace(text=encodable(row.text)) for row in rows)
+    # One bad row must not end a run of hours, nor spoil its output.
+    return (row._replace(text=encodable(row.text), kept=_writable(row.kept)) for row in rows)
+
+
+def _writable(value: Any) -> Any:
+    """A kept value as every format can hold it: JSON can spell half a character, which is none in UTF-8, and Python reads
+    NaN and Infinity, which are no JSON.
+
+    >>> _writable({"id": "a \\ud800", "scores": [0.5, float("nan")]})
+    {'id': 'a �', 'scores': [0.5, None]}
+    """
+    from ..scoring_hardkuma import encodable
+
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_writable(name): _writable(item) for name, item in value.items()}
+    return value
 
 
 def chunks(
@@ -231,7 +241,7 @@ def _score(
 
 
 def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: str) -> Backend:
-    """The backend of this name; an export is made for files, and for single texts only if it was asked for."""
+    """The backend of this name; `auto` exports the model where the input is large."""
     import torch
 
     from ..apps.export.backends import choose_backend
@@ -239,12 +249,65 @@ def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: s
     def log(sentence: str) -> None:
         print(f"hardkuma gates: {sentence}", file=sys.stderr)
 
-    chosen = choose_backend(model, name, arguments.selector, log, make=arguments.file is not None)
+    chosen = choose_backend(model, name, arguments.selector, log, make=_is_large(arguments.file))
     if chosen.name == "onnx":
         torch.set_num_threads(1)  # all but the model is too small to be shared, and would be in the way of it
     gc.collect()
     gc.freeze()  # records are many small objects, with which Python would search all modules for garbage again and again
     return chosen
+
+
+def _is_large(file: str | None) -> bool:
+    """Whether a file is so large that an export for onnxruntime pays off; what is no file (a pipe) counts as small."""
+    if file is None or not Path(file).is_file():
+        return False
+    packed = Path(file).suffix.lower() in (".gz", ".parquet")
+    return Path(file).stat().st_size * (3 if packed else 1) >= EXPORT_BYTES
+
+
+class Tally:
+    """How many texts have no word, and in how many nothing was selected: what people should be told at the end.
+
+    >>> tally = Tally()
+    >>> _ = tally.add([{"words": [], "spans": [], "reason": "the text has no word"}])
+    >>> tally.notes("entities", ["meaning", "entities"])
+    ['1 of 1 texts has no word, so there is nothing to select in it.']
+    """
+
+    def __init__(self) -> None:
+        self.texts = self.wordless = 0
+        self.reasons: Counter[str] = Counter()  # of texts with words, none of which is selected
+
+    def add(self, records: Sequence[Record]) -> list[Record]:
+        """Count these records, and hand them on."""
+        for record in records:
+            self.texts += 1
+            self.wordless += not record["words"]
+            if record["words"] and not record["spans"]:
+                self.reasons[record["reason"]] += 1
+        return list(records)
+
+    def notes(self, selector: str, names: Sequence[str]) -> list[str]:
+        """Sentences for standard error; mostly none.
+
+        Args:
+            selector: the one whose gates these are.
+            names: of all selectors of the model.
+        """
+        if not self.texts:
+            return ["the input is empty: there is no text to show."]
+        notes = []
+        if self.wordless:
+            verb, them = ("has", "it") if self.wordless == 1 else ("have", "them")
+            notes.append(f"{self.wordless} of {self.texts} texts {verb} no word, so there is nothing to select in {them}.")
+        unanswered = self.reasons.total()
+        if unanswered:
+            where = "" if unanswered + self.wordless == self.texts else f" in {unanswered} of {self.texts} texts"
+            other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
+            joint = ", a" if other else " or a"
+            why = "; ".join(reason for reason, _ in self.reasons.most_common())
+            notes.append(f"nothing was selected{where}: {why}. Try --rate 0.2{joint} lower --threshold{other}.")
+        return notes
 
 
 def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> None:
@@ -263,8 +326,6 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
     from ..scoring_hardkuma import check_selector
 
-    if count_processes() > 1:
-        raise ValueError("several processes need --file and --output, so that they can share the work.")
     out = sys.stdout
     writer = SequentialFormat(format, numbers=arguments.numbers, colour=use_colour(out))
     make_safe = safe if format == "text" and (out.isatty() or writer.colour) else dict
@@ -282,7 +343,7 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     # Who types has the answer to a line before the next one is read.
     for stream in ([chunk] for chunk in chunks) if is_typed else [chunks]:
         for _, records in _score(gates, stream, arguments):
-            out.write(writer.part([make_safe(record) for record in tally.add(records)]).decode())
+            out.write(writer.block([make_safe(record) for record in tally.add(records)]).decode())
             out.flush()
     out.write(writer.foot.decode())
     out.flush()
@@ -296,67 +357,43 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
     from ..scoring_hardkuma import ALL, check_selector
 
-    group = join_process_group(arguments.device)
-    if group.size > 1 and arguments.file in (None, STANDARD_INPUT):
-        raise ValueError("several processes need --file: each of them reads it.")
     writer = make_format(format, numbers=arguments.numbers, keep=arguments.keep, joined=arguments.selector == ALL)
-    parts = Parts(arguments.output)
     rows = _read_input(arguments)
-    model = load_model(arguments.model, group.device)
-    check_selector(model.config, arguments.selector)
-    earlier = parts.recorded() if arguments.resume else {}
-    # A run that goes on must have the backend that it began with.
-    name = str(earlier.get("backend", [arguments.backend])[0]) if arguments.backend == "auto" else arguments.backend
-    if group.rank > 0:
-        group.wait()  # the first process exports the model, if need be
-    backend = _choose_backend(arguments, model, name)
-    if group.rank == 0:
-        group.wait()
-    settings = _settings(arguments, format, model, backend)
-    if arguments.resume and parts.is_complete(settings):
-        if group.rank == 0:
-            print(f"hardkuma gates: {arguments.output} is complete already; nothing to do.", file=sys.stderr)
-        return
-    if group.rank == 0:
-        parts.begin(settings, arguments.resume)
-    group.wait()
-    done = parts.finished()
-    group.wait()  # nobody adds a part before all have read which there are: they divide the missing ones among them
-    tally, missing, count = Tally(), 0, 0
-    numbers: deque[int] = deque()
-    with _progress_bar(arguments, group.rank == 0) as bar:
-
-        def own_chunks() -> Iterator[list[RowText]]:
-            """The parts that are missing and that fall to this process."""
-            nonlocal missing, count
-            for number, chunk in enumerate(_chunks(rows, arguments.part_size)):
-                count += 1
-                mine = number not in done and missing % group.size == group.rank
-                missing += number not in done
-                if mine:
-                    numbers.append(number)
-                    yield chunk
-                else:
-                    bar.update(len(chunk))
-
-        for chunk, records in _score(backend.gates, own_chunks(), arguments):
-            parts.add(numbers.popleft(), writer.part(tally.add(records)))
-            bar.update(len(chunk))
-    group.wait()
-    if group.rank == 0:
-        parts.close(count, writer.join)
-    group.wait()
-    if group.size == 1 and missing == count:  # else this process has not seen every text
+    with PartialOutput(arguments.output) as partial:
+        if arguments.resume and partial.settings is None and _is_complete(arguments):
+            again = "to write it again, with other settings say, leave out --resume"
+            print(f"hardkuma gates: {arguments.output} is complete already; {again}.", file=sys.stderr)
+            return
+        model = load_model(arguments.model, arguments.device)
+        check_selector(model.config, arguments.selector)
+        name = arguments.backend
+        if name == "auto" and arguments.resume and partial.settings:  # a run goes on with the backend that it began with
+            name = partial.settings.get("backend", [name])[0]
+        backend = _choose_backend(arguments, model, name)
+        done = partial.begin(_settings(arguments, format, model, backend), arguments.resume)
+        tally = Tally()
+        with _progress_bar(arguments) as bar:
+            bar.update(sum(1 for _ in islice(rows, done)))
+            for chunk, records in _score(backend.gates, _chunks(rows, CHUNK_TEXTS), arguments):
+                partial.add(len(chunk), writer.block(tally.add(records)))
+                bar.update(len(chunk))
+        partial.finish(writer.join)
+    if not done:  # else it has not seen every text
         _tell(tally, model, arguments)
 
 
-def _progress_bar(arguments: argparse.Namespace, is_main: bool) -> tqdm:
+def _is_complete(arguments: argparse.Namespace) -> bool:
+    """Whether the output, which is there only when it is whole, is as new as the input."""
+    output, file = arguments.output, Path(arguments.file)
+    return output.is_file() and not (file.exists() and file.stat().st_mtime_ns > output.stat().st_mtime_ns)
+
+
+def _progress_bar(arguments: argparse.Namespace) -> tqdm:
     from tqdm import tqdm
 
-    from ..data.rows import count_rows
+    from ..data.readers import count_rows
 
-    quiet = arguments.quiet or not is_main or not arguments.file
-    total = None
+    quiet, total = arguments.quiet or not arguments.file, None
     if not quiet:
         with suppress(OSError, ValueError):  # reading will tell
             total = count_rows(arguments.file, arguments.input_format)
@@ -371,8 +408,8 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, 
 
     settings: dict[str, object] = {
         "version": __version__,
-        # The encoder's weights are known by their fingerprint, which the configuration holds.
-        "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model.gate_head)],
+        "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model)],
+        "device": model.device.type,
         "field": arguments.field,
         "keep": arguments.keep,
         "input_format": arguments.input_format,
@@ -384,7 +421,7 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, 
         "backend": [backend.name, backend.precision],
         "format": format,
         "numbers": arguments.numbers,
-        "part_size": [arguments.part_size, CHUNK_CHARACTERS],
+        "chunks": [CHUNK_TEXTS, CHUNK_CHARACTERS],
         "file": [arguments.file],
     }
     if arguments.file and Path(arguments.file).exists():
@@ -395,3 +432,81 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---- on a Ray cluster ----------------------------------------------------------------------------------------------------
+
+
+def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that a cluster takes beside those of `hardkuma gates`."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument("--engine", choices=("local", "ray"), default="local", help="ray: all machines of a Ray cluster")
+    group.add_argument("--input", metavar="FILES", help="with ray: a folder of Parquet files, or 'in/*.parquet'; s3:// too")
+    group.add_argument(
+        "--add", nargs="+", metavar="WHAT", help="with ray: gates, terms, anchor or rationale embeddings (default: gates)"
+    )
+    group.add_argument("--workers", type=int, help="with ray: models at a time (default: one a GPU, or one a CPU)")
+
+
+def _check_cluster(arguments: argparse.Namespace) -> None:
+    """Options of one engine do not go with the other."""
+    if arguments.engine == "local":
+        for name in ("input", "add", "workers"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name} goes with --engine ray; for one machine there is --file.")
+        return
+    if not arguments.input or not arguments.output:
+        raise ValueError("--engine ray needs --input FILES and --output FOLDER.")
+    if arguments.texts:
+        raise ValueError("texts do not go with --engine ray, which reads --input.")
+    for name in ("file", "format", "numbers", "keep", "no_surface", "input_format", "device"):
+        if getattr(arguments, name):
+            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine ray: all columns are kept, as Parquet.")
+
+
+def _run_on_cluster(arguments: argparse.Namespace) -> int:
+    """Work through all shards; 0 when done, 1 where one has a problem, which is named."""
+    from tqdm import tqdm
+
+    from ..common.packages import require
+
+    require("ray.data", "ray")
+    from ..apps.ray import Outputs, list_shards, ray_gate_files, waiting_shards
+
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # there is a progress bar
+    outputs = Outputs(
+        column=arguments.field or "text",
+        kinds=tuple(arguments.add or ("gates",)),
+        selector=arguments.selector,
+        rate=arguments.rate,
+        threshold=arguments.threshold,
+        batch_size=arguments.batch_size,
+    )
+    output = _address(arguments.output)
+    shards = list_shards(arguments.input, output)
+    waiting = waiting_shards(shards, output) if arguments.resume else shards
+    reports = ray_gate_files(
+        arguments.input, output, outputs, model=arguments.model, resume=arguments.resume, workers=arguments.workers
+    )
+    rows, done, problems = 0, 0, []
+    with tqdm(total=len(waiting), unit="shard", disable=arguments.quiet) as bar:
+        for report in reports:
+            rows, done = rows + report.rows, done + (not report.problem)
+            if report.problem:
+                problems.append(report)
+            bar.set_postfix(rows=f"{rows:,}", refresh=False)
+            bar.update()
+    for report in problems:
+        print(f"hardkuma gates: {report.source}: {report.problem}", file=sys.stderr)
+    left = f"; {len(problems)} could not be read or written, and can be tried again with --resume" if problems else ""
+    print(f"hardkuma gates: {rows:,} rows of {done} shards written to {output}{left}.", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _address(path: Path) -> str:
+    """What was typed: a path keeps one of the slashes of s3://bucket/folder.
+
+    >>> _address(Path("s3://bucket/folder")), _address(Path("file:///tmp/out")), _address(Path("/tmp/out"))
+    ('s3://bucket/folder', 'file:///tmp/out', '/tmp/out')
+    """
+    return re.sub(r"^(?:(file)|(\w{2,})):/", lambda scheme: "file:///" if scheme[1] else f"{scheme[2]}://", path.as_posix())

@@ -3,93 +3,50 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from ..common.formats import INPUT_FORMATS
 
-
-def add_model_argument(parser: argparse._ActionsContainer) -> None:
-    """`--model`, by default the released gate head.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_model_argument(parser)
-    >>> parser.parse_args([]).model is None
-    True
-    """
-    parser.add_argument("--model", metavar="FOLDER", help="checkpoint folder or Hub id (default: the released gate head)")
-
-
-def add_field_argument(parser: argparse._ActionsContainer) -> None:
-    """`--field`, the column of a file that holds the text.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_field_argument(parser)
-    >>> parser.parse_args(["--field", "body"]).field
-    'body'
-    """
-    parser.add_argument("--field", metavar="NAME", help="field or column with the text (default: text or sentence)")
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "model": {"metavar": "FOLDER", "help": "checkpoint folder or Hub id (default: the released gate head)"},
+    "field": {"metavar": "NAME", "help": "field or column with the text (default: text or sentence)"},
+    "input-format": {
+        "choices": INPUT_FORMATS,
+        "metavar": "NAME",
+        "help": f"of the input: {', '.join(INPUT_FORMATS)} (default: from the suffix)",
+    },
+    "batch-size": {"type": int, "default": 32, "metavar": "N", "help": "texts a pass (default: %(default)s)"},
+    # `disable=arguments.quiet or None` of tqdm: no bar in a log file either.
+    "quiet": {"action": "store_true", "help": "no progress bar"},
+}
+# How these options name the parameters of `data.readers`, whose errors advise them.
+READER_OPTIONS = {"column": "--field", "format": "--input-format", "keep": "--keep"}
 
 
-def add_input_format_argument(parser: argparse._ActionsContainer) -> None:
-    """`--input-format`, for files whose suffix does not say it, and for standard input.
+def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Add some of the options model, field, input-format, batch-size and quiet.
 
     >>> parser = argparse.ArgumentParser()
-    >>> add_input_format_argument(parser)
-    >>> parser.parse_args(["--input-format", "tsv"]).input_format
-    'tsv'
+    >>> add_options(parser, "field", "batch-size")
+    >>> parser.parse_args(["--field", "body"])
+    Namespace(field='body', batch_size=32)
     """
-    parser.add_argument(
-        "--input-format",
-        choices=INPUT_FORMATS,
-        metavar="NAME",
-        help=f"of the input: {', '.join(INPUT_FORMATS)} (default: from the suffix)",
-    )
+    for name in names:
+        parser.add_argument(f"--{name}", **_OPTIONS[name])
 
 
-def add_batch_size_argument(parser: argparse._ActionsContainer) -> None:
-    """`--batch-size`, 32 by default; `check_count` checks it.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_batch_size_argument(parser)
-    >>> parser.parse_args([]).batch_size
-    32
-    """
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="texts a pass (default: %(default)s)")
-
-
-def add_backend_argument(parser: argparse._ActionsContainer) -> None:
-    """`--backend`, torch by default.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_backend_argument(parser)
-    >>> parser.parse_args(["--backend", "auto"]).backend
-    'auto'
-    """
-    parser.add_argument(
-        "--backend",
-        choices=("torch", "onnx", "auto"),
-        default="torch",
-        help="onnx: onnxruntime, in int8 where the processor can; auto: the faster one, by a trial (default: %(default)s)",
-    )
-
-
-def add_quiet_argument(parser: argparse._ActionsContainer) -> None:
-    """`--quiet`, for no progress bar (`disable=arguments.quiet or None` of tqdm: none in a log file either).
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_quiet_argument(parser)
-    >>> parser.parse_args([]).quiet
-    False
-    """
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def add_selector_argument(
+def add_selector_option(
     parser: argparse._ActionsContainer, default: str = "meaning, or the first", several: bool = False
 ) -> None:
     """`--selector`, for models with several.
 
+    Args:
+        default: what help says about it.
+        several: whether `all` is understood.
+
     >>> parser = argparse.ArgumentParser()
-    >>> add_selector_argument(parser)
+    >>> add_selector_option(parser)
     >>> parser.parse_args(["--selector", "entities"]).selector
     'entities'
     """

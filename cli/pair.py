@@ -8,7 +8,7 @@ import sys
 
 from ..common.rendering.html import page_foot, page_head, pair_legend, render_pair
 from ..common.rendering.terminal import paint_pair, use_colour
-from .options import add_model_argument, add_selector_argument
+from .options import add_options, add_selector_option
 
 SUMMARY = "show which words make two texts similar"
 EXAMPLES = """\
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma pair`."""
     parser.add_argument("a", metavar="A", help="a text")
     parser.add_argument("b", metavar="B", help="another text")
-    add_model_argument(parser)
+    add_options(parser, "model")
     parser.add_argument("--rate", type=float, default=0.2, help="fraction of the words of each side (default: %(default)s)")
     parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: %(default)s")
     parser.add_argument("--no-surface", action="store_true", help="gates that ignore how words are written")
-    add_selector_argument(parser)
+    add_selector_option(parser)
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.rendering.terminal import paint, safe_text, use_colour
-from .options import (
-    add_batch_size_argument,
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-    add_selector_argument,
-)
+from .options import add_options, add_selector_option
 
 if TYPE_CHECKING:
     from ..apps.search import Match
@@ -30,8 +23,9 @@ examples:
   hardkuma search notes --number 20 --format jsonl "..."    for programs
 
 A passage is a row of a file; one of more than 100 words is cut between sentences. Words in [brackets] carry the match, by
-the check of `hardkuma pair`. A passage that is no closer than unrelated texts are is said to be so. Up to 50,000 passages
-are searched exactly; more of them by faiss, where it is installed (pip install 'hardkuma[search]').
+the check of `hardkuma pair`; brackets of the text itself are written \\[ and \\]. A passage that is no closer than
+unrelated texts are is said to be so. Up to 50,000 passages are searched exactly; more of them by faiss, where it is
+installed (pip install 'hardkuma[search]').
 """
 
 
@@ -41,18 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", nargs="?", metavar="QUESTION", help="what to look for")
     source = parser.add_argument_group("making the index")
     source.add_argument("--build", nargs="+", metavar="FILE", help="index these files: .txt, .jsonl, .csv, ...; - too")
-    add_input_format_argument(source)
-    add_field_argument(source)
-    add_batch_size_argument(source)
-    add_quiet_argument(source)
+    add_options(source, "input-format", "field", "batch-size", "quiet")
     parser.add_argument("--number", type=int, default=5, metavar="N", help="passages, at most (default: %(default)s)")
     parser.add_argument(
         "--rate", type=float, default=0.2, help="of the words that may carry a match (default: %(default)s)"
     )
     parser.add_argument("--no-words", action="store_true", help="passages alone, which is faster")
     parser.add_argument("--format", choices=("text", "jsonl"), default="text", help="default: %(default)s")
-    add_model_argument(parser)
-    add_selector_argument(parser)
+    add_options(parser, "model")
+    add_selector_option(parser)
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -10,14 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..common.rendering.terminal import safe_text
-from .options import (
-    add_batch_size_argument,
-    add_field_argument,
-    add_input_format_argument,
-    add_model_argument,
-    add_quiet_argument,
-    add_selector_argument,
-)
+from .options import add_options, add_selector_option
 
 SUMMARY = "list the key terms of a document or a corpus"
 EXAMPLES = """\
@@ -39,15 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help=".txt, .jsonl, .csv, .tsv, .parquet, .conll; .gz too; or -"
     )
-    add_input_format_argument(parser)
-    add_field_argument(parser)
+    add_options(parser, "input-format", "field")
     parser.add_argument("--number", type=int, default=20, metavar="N", help="terms, at most (default: %(default)s)")
     parser.add_argument("--rate", type=float, help="select this fraction of each sentence's words (default: own threshold)")
     parser.add_argument("--format", choices=("text", "jsonl"), default="text", help="default: %(default)s")
-    add_model_argument(parser)
-    add_selector_argument(parser)
-    add_batch_size_argument(parser)
-    add_quiet_argument(parser)
+    add_options(parser, "model")
+    add_selector_option(parser)
+    add_options(parser, "batch-size", "quiet")
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -68,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Find and print; 0 when done."""
     from tqdm import tqdm
 
-    from ..apps.search import find_terms
+    from ..apps.terms import find_terms
     from ..common.models import load_model
-    from ..data.rows import read_rows
+    from ..data.readers import read_rows
     from ..scoring_hardkuma import encodable
 
     rows = [read_rows(name, arguments.input_format, arguments.field) for name in arguments.files]

@@ -1,13 +1,20 @@
-"""Records as bytes of a file, in parts that can be written apart and joined: text, JSON lines, HTML, Parquet."""
+"""Records as bytes of a file (text, JSON lines, HTML, Parquet), and the file of a run that can be killed at any moment.
+
+A block is the bytes of several records. Blocks are kept in a partial file while a run lasts; joined in order they are the
+output, whose bytes depend on the records alone and not on interruptions.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ..common.arrow import arrow_record, record_fields
+from ..common.files import lock_file, open_atomically
 from ..common.packages import require
 from ..common.rendering.html import page_foot, page_head, render_record
 from ..common.rendering.terminal import paint
@@ -28,20 +35,20 @@ _FORMAT_BY_SUFFIX = {
 
 
 class RecordFormat(Protocol):
-    """A part is the bytes of several records; joined in order the parts give the file, however the records were divided."""
+    """How records become bytes."""
 
-    def part(self, records: Sequence[Record]) -> bytes:
+    def block(self, records: Sequence[Record]) -> bytes:
         """The bytes of these records."""
 
-    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
-        """Write the whole file from the files of its parts, in order."""
+    def join(self, blocks: Iterable[bytes], stream: BinaryIO) -> None:
+        """Write the whole file from its blocks, in order."""
 
 
 class SequentialFormat:
     """Formats whose file is a head, the records one after the other, and a foot: text, JSON lines, HTML.
 
     >>> word = {"word": "Al", "start": 0, "end": 2, "probability": 0.9, "selected": True}
-    >>> SequentialFormat("text", numbers=True).part([{"text": "Al!", "words": [word]}])
+    >>> SequentialFormat("text", numbers=True).block([{"text": "Al!", "words": [word]}])
     b'[Al]!\\n  Al 0.90\\n'
     """
 
@@ -53,15 +60,14 @@ class SequentialFormat:
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
         self.numbers, self.colour = numbers, colour
 
-    def part(self, records: Sequence[Record]) -> bytes:
+    def block(self, records: Sequence[Record]) -> bytes:
         """The records one after the other, each with a line end."""
         return "".join([self._render(record) + "\n" for record in records]).encode()
 
-    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
-        """Head, parts, foot."""
+    def join(self, blocks: Iterable[bytes], stream: BinaryIO) -> None:
+        """Head, blocks, foot."""
         stream.write(self.head)
-        for part in parts:
-            stream.write(part.read_bytes())
+        stream.writelines(blocks)
         stream.write(self.foot)
 
     def _json(self, record: Record) -> str:
@@ -87,8 +93,8 @@ class SequentialFormat:
 
 
 class ParquetFormat:
-    """One row group a part; columns are the fields of a record (or of one that has the gates of several selectors), and
-    before them those that are kept of the input, as text: strings as they are, all else as JSON (a file's parts must agree
+    """One row group a block; columns are the fields of a record (or of one that has the gates of several selectors), and
+    before them those that are kept of the input, as text: strings as they are, all else as JSON (a file's blocks must agree
     on types, and JSON lines need not)."""
 
     def __init__(self, keep: Sequence[str] = (), joined: bool = False) -> None:
@@ -98,7 +104,7 @@ class ParquetFormat:
         texts = [arrow.field(name, arrow.string()) for name in (*keep, "text")]
         self.schema = arrow.schema([*texts, *record_fields(joined)])
 
-    def part(self, records: Sequence[Record]) -> bytes:
+    def block(self, records: Sequence[Record]) -> bytes:
         """A Parquet file of its own, with one row group."""
         sink = self._arrow.BufferOutputStream()
         rows = [{**arrow_record(record), **{name: _as_text(record[name]) for name in self._keep}} for record in records]
@@ -106,11 +112,11 @@ class ParquetFormat:
         self._parquet.write_table(table, sink, row_group_size=max(len(records), 1))
         return sink.getvalue().to_pybytes()
 
-    def join(self, parts: Iterable[Path], stream: BinaryIO) -> None:
-        """The row groups of all parts in one file."""
+    def join(self, blocks: Iterable[bytes], stream: BinaryIO) -> None:
+        """The row groups of all blocks in one file."""
         with self._parquet.ParquetWriter(stream, self.schema) as writer:
-            for part in parts:
-                table = self._parquet.read_table(part)
+            for block in blocks:
+                table = self._parquet.read_table(self._arrow.BufferReader(block))
                 writer.write_table(table, row_group_size=max(len(table), 1))
 
 
@@ -143,7 +149,141 @@ def make_format(
     """The writer of a format; `keep` are the columns of the input that a Parquet file has too, `joined` says that records
     have the gates of several selectors.
 
-    >>> make_format("jsonl").part([{"text": "Hi", "words": []}])
+    >>> make_format("jsonl").block([{"text": "Hi", "words": []}])
     b'{"text":"Hi","words":[]}\\n'
     """
     return ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
+
+
+# ---- a run that can be killed at any moment -----------------------------------------------------------------------------
+
+
+class PartialOutput:
+    """The blocks of a run on disk, from which a killed run goes on, and the output once all are there.
+
+        out.jsonl.partial   a line with the settings of the run; for each block a line [rows, bytes, CRC-32] and its bytes
+        out.jsonl.joined    the output while it is put together
+        out.jsonl           appears when it is whole; then the partial file is removed
+
+    Every block is on the disk before the next one is begun. One that was cut short does not count, so that a kill at any
+    moment, also at the end, leaves what `resume` or a new run accepts. One process at a time has the partial file.
+
+    >>> import tempfile
+    >>> output = Path(tempfile.mkdtemp()) / "out.txt"
+    >>> with PartialOutput(output) as partial:
+    ...     partial.begin({"rate": 0.2})
+    ...     partial.add(2, b"one two ")
+    0
+    >>> with PartialOutput(output) as partial:
+    ...     partial.begin({"rate": 0.2}, resume=True)
+    ...     partial.add(1, b"three")
+    ...     partial.finish(lambda blocks, stream: stream.writelines(blocks))
+    2
+    >>> output.read_text(), [file.name for file in output.parent.iterdir()]
+    ('one two three', ['out.txt'])
+    """
+
+    _START = b'{"hardkuma gates": '
+
+    def __init__(self, output: Path):
+        if output.is_dir():
+            raise IsADirectoryError(f"{output} is a folder; give a file to write.")
+        if not output.parent.is_dir():
+            raise FileNotFoundError(f"{output.parent} is not a folder: make it first.")
+        self.output, self.path = output, output.with_name(f"{output.name}.partial")
+        self.settings: dict[str, Any] | None = None
+
+    def __enter__(self) -> PartialOutput:
+        """Claim the partial file; `settings` are those of the run that it is of, None where there is none."""
+        self._stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        try:
+            self._is_empty = os.fstat(self._stream.fileno()).st_size == 0
+            if not lock_file(self._stream) or not self._has_name():
+                raise BlockingIOError(f"another run is writing {self.output}; wait for it, or give another --output.")
+            self._read_settings()
+        except BaseException:
+            self._stream.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_empty and self._has_name():  # nothing to go on from
+            self.path.unlink()
+        self._stream.close()
+
+    def _has_name(self) -> bool:
+        """Whether the file that is open is still the one of this name, which a run removes when it is done."""
+        return self.path.exists() and os.path.samestat(os.fstat(self._stream.fileno()), self.path.stat())
+
+    def _read_settings(self) -> None:
+        line = self._stream.readline()
+        if not line.startswith(self._START) and not self._START.startswith(line):
+            raise FileExistsError(f"{self.path} exists, but no run of this command made it: move it away.")
+        if line.endswith(b"}\n"):  # else the run was stopped in its first moment
+            try:
+                self.settings = dict(json.loads(line)["hardkuma gates"])
+            except (ValueError, TypeError):  # damaged: those of no run
+                self.settings = {}
+
+    def begin(self, settings: Mapping[str, object], resume: bool = False) -> int:
+        """Start, or go on with a run of the same settings; the number of rows that are done.
+
+        Args:
+            settings: plain JSON values, all that the bytes of the output depend on.
+            resume: keep the blocks of a run with these settings, an error where it has others; else they are thrown away.
+        """
+        if resume and self.settings is not None:
+            changed = sorted(key for key in {*self.settings, *settings} if self.settings.get(key) != settings.get(key))
+            if changed:
+                raise ValueError(
+                    f"{self.path} is of a run with other settings ({', '.join(changed)} changed): "
+                    "use the same, or start again without --resume."
+                )
+            self._rows = sum(rows for rows, _ in self._blocks())
+            self._stream.truncate(self._stream.seek(self._end))
+            return self._rows
+        self._is_empty, self._rows = True, 0
+        self._stream.seek(0)
+        self._stream.truncate()
+        self._write(self._START + json.dumps(settings).encode() + b"}\n")
+        return 0
+
+    def add(self, rows: int, content: bytes) -> None:
+        """Append a block of so many rows."""
+        self._write(json.dumps([rows, len(content), zlib.crc32(content)]).encode() + b"\n" + content)
+        self._is_empty, self._rows = False, self._rows + rows
+
+    def finish(self, join: Callable[[Iterable[bytes], BinaryIO], None]) -> None:
+        """Put the blocks together as the output, and remove them."""
+        joined = self.output.with_name(f"{self.output.name}.joined")
+        with open_atomically(self.output, durable=True, temporary=joined) as stream:
+            join(self._contents(), stream)
+        self.path.unlink()
+
+    def _contents(self) -> Iterator[bytes]:
+        count = 0
+        for rows, content in self._blocks():
+            count += rows
+            yield content
+        if count != self._rows:
+            raise OSError(f"{self.path} holds {count} rows of {self._rows}: it is damaged; run again with --resume.")
+
+    def _write(self, content: bytes) -> None:
+        self._stream.write(content)
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """(rows, content) of every whole block; `_end` is where the last one ends."""
+        self._stream.seek(0)
+        self._end = len(self._stream.readline())
+        while line := self._stream.readline():
+            try:
+                rows, size, checksum = json.loads(line)
+            except (ValueError, TypeError):  # cut short, or garbage that a power cut has left
+                return
+            content = self._stream.read(size)
+            if len(content) < size or zlib.crc32(content) != checksum:
+                return
+            self._end = self._stream.tell()
+            yield rows, content

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..scoring_hardkuma import Record
 from .packages import require
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from ..scoring_hardkuma import Record
 
 
 def record_fields(joined: bool = False) -> list[pyarrow.Field]:

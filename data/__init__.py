@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from .batches import length_bucketed_batches, neighbour_batches, random_batches, shard
 from .bundled import DOMAINS, bundled_examples, bundled_texts
-from .clean import CleanSummary, clean
-from .conll import read_conll
-from .errors import CorpusError
-from .labelled import LabelledSentence
+from .cleaning import CleanSummary, clean
+from .conll import LabelledSentence, read_conll
+from .lines import CorpusError
 from .readers import read_texts
 from .sentences import split_sentences
 

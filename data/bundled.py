@@ -12,9 +12,7 @@ import random
 from functools import cache
 from pathlib import Path
 
-from .conll import conll_sentences
-from .detokenise import detokenise
-from .labelled import LabelledSentence
+from .conll import LabelledSentence, conll_sentences, detokenise
 
 DOMAINS = ("news", "sport", "science", "medicine", "law", "finance", "travel", "software", "social", "history")
 BUNDLED_SIZE = 6_000

@@ -1,21 +1,66 @@
-"""CoNLL columns and CoNLL-U: sentences as words with tags. Evaluation reads the tags; training gets the text alone."""
+"""Sentences as words with tags: CoNLL columns and CoNLL-U. Evaluation reads the tags; training gets the text alone."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ..configuration_hardkuma import check_choice
-from .detokenise import detokenise
-from .errors import CorpusError, format_fix
-from .labelled import LabelledSentence
-from .lines import bare_suffix, check_file, read_lines
+from .lines import CorpusError, bare_suffix, check_file, read_lines
 
 # What the last column of a word line looks like where words are tagged: this tells the word "#" from a comment.
 _TAG = re.compile(r"O|[BIESLUM]-.+", re.ASCII)
 _CONLLU_COLUMNS = 10
 _UPOS = 3
+_CLOSING = re.compile(r"""[.,;:!?)\]}…”»]+|[.!?,]+["”]|''|n['’]t|['’](s|re|ve|ll|d|m|t|em)""", re.IGNORECASE)
+_OPENING = frozenset({"(", "[", "{", "``", "“", "«", "$", "£", "€", "¿", "¡"})
+_CLITICS = frozenset({"s", "t", "re", "ve", "ll", "d", "m"})
+_APOSTROPHES = frozenset("'’´`")
+# "@ the door" means at; other words after @ are names of accounts.
+_NOT_ACCOUNTS = frozenset(
+    {"the", "a", "an", "my", "our", "your", "his", "her", "their", "this", "that", "home", "work", "school"}
+)
+# Smileys are words although they are made of closing marks.
+_SMILEY = re.compile(r"[:;=][-']?[)\]}]+")
+
+
+@dataclass(frozen=True)
+class LabelledSentence:
+    """One sentence with word-level labels; every word is `text[start:end]` of its offsets.
+
+    Attributes:
+        text: the sentence as a reader would write it.
+        offsets: (start, end) of each word in `text`, in order, not overlapping.
+        tags: one per word, as in the source; "O" is outside of every entity.
+        source: where the sentence comes from: "file, line 12", or the domain of a bundled sentence.
+
+    >>> sentence = LabelledSentence("Ana left Rome.", ((0, 3), (4, 8), (9, 13)), ("B-person", "O", "B-place"))
+    >>> sentence.words, sentence.entity_mask
+    (('Ana', 'left', 'Rome'), (True, False, True))
+    """
+
+    text: str
+    offsets: tuple[tuple[int, int], ...]
+    tags: tuple[str, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        from ..words_hardkuma import check_words  # imports torch, which reading text does not need
+
+        if len(self.offsets) != len(self.tags):
+            raise ValueError(f"one tag per word is needed, got {len(self.tags)} tags for {len(self.offsets)} words")
+        check_words(self.text, self.offsets)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words themselves, in order."""
+        return tuple(self.text[start:end] for start, end in self.offsets)
+
+    @property
+    def entity_mask(self) -> tuple[bool, ...]:
+        """Whether each word is part of an entity: its tag is not "O"."""
+        return tuple(tag != "O" for tag in self.tags)
 
 
 def read_conll(path: str | os.PathLike[str], format: str | None = None) -> Iterator[LabelledSentence]:
@@ -37,6 +82,8 @@ def read_conll(path: str | os.PathLike[str], format: str | None = None) -> Itera
     """
     file = check_file(path)
     chosen = format or ("conllu" if bare_suffix(file) == ".conllu" else "conll")
+    from ..configuration_hardkuma import check_choice  # imports transformers, which reading text does not need
+
     check_choice("format", chosen, ("conll", "conllu"))
     return _labelled(os.fspath(path), chosen)
 
@@ -131,7 +178,7 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
         else:
             row = line.split("\t")
             if len(row) != _CONLLU_COLUMNS:
-                fix = f"separate the ten columns of CoNLL-U by tabs, or {format_fix('conll')} for other columns"
+                fix = "separate the ten columns by tabs; other columns are conll: rename the file, or say so with {format}"
                 raise CorpusError(f"{path}, line {number}", f"{len(row)} columns where CoNLL-U has ten", fix)
             first = first if rows else number
             rows.append(row)
@@ -171,3 +218,43 @@ def _conllu_sentence(path: str, first: int, text: str | None, rows: list[list[st
         position = start + len(word)
         offsets.append((start, position))
     return LabelledSentence(text, tuple(offsets), tuple(tag for _, tag, _ in words), f"{path}, line {first}")
+
+
+def detokenise(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Text and the (start, end) of each word in it. Words are never changed, only the spaces between them.
+
+    No space before closing marks, "'s" and "n't"; none after opening marks, # and @; straight quotes open and close.
+
+    >>> detokenise(["Ana", "(", "aged", "9", ")", "did", "n't", "say", '"', "no", '"', "."])[0]
+    'Ana (aged 9) didn\\'t say "no".'
+    >>> detokenise(["Rome", "'s", "end"])
+    ("Rome's end", ((0, 4), (4, 6), (7, 10)))
+    """
+    text, offsets = "", []
+    open_quotes: set[str] = set()
+    glue = True  # nothing stands before the first word
+    for i, word in enumerate(words):
+        follower = words[i + 1] if i + 1 < len(words) else ""
+        glue_next = False
+        if word in _APOSTROPHES and i and follower.lower() in _CLITICS:
+            glue, glue_next = True, True  # you ' ve
+        elif word in _APOSTROPHES and i and word not in open_quotes and words[i - 1][-1:] in "sS":
+            glue = True  # the boys ' room
+        elif word in ('"', "'"):
+            if word in open_quotes:
+                open_quotes.discard(word)
+                glue = True
+            else:
+                open_quotes.add(word)
+                glue_next = True
+        elif (_CLOSING.fullmatch(word) and not _SMILEY.fullmatch(word)) or (word == "%" and words[i - 1][-1:].isdigit()):
+            glue = True
+        elif word in _OPENING:
+            glue_next = True
+        elif word in ("@", "#") and (follower[:1].isalnum() or follower[:1] == "_"):
+            glue_next = word == "#" or follower.lower() not in _NOT_ACCOUNTS
+        start = len(text) + (not glue)
+        text += word if glue else f" {word}"
+        offsets.append((start, len(text)))
+        glue = glue_next
+    return text, tuple(offsets)

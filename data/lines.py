@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzipped, read one at a time; every complaint names file and line."""
+"""Lines of a text file, plain or gzipped, read one at a time; an error names file, line, problem and fix."""
 
 from __future__ import annotations
 
@@ -6,15 +6,47 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from ..common.formats import STANDARD_INPUT
-from .errors import CorpusError
 
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# Bytes of a line at most: a text of this size takes gigabytes to tokenise, and a small .gz can hold a line of any size.
+MAX_LINE = 1 << 25
+
+
+class CorpusError(ValueError):
+    """A corpus that cannot be used as it is.
+
+    Attributes:
+        location: "file, line 3", or the address of a data set.
+        problem: what is wrong there, with the value.
+        fix: what to do. {column}, {format} and {keep} in it are parameters of the readers. Recipes and `hardkuma train`
+            call them as Python does, other commands do not: see `explain`.
+
+    >>> error = CorpusError("a.jsonl, line 3", "no column 'text' among 'body'", "name one with {column}")
+    >>> str(error)
+    "a.jsonl, line 3: no column 'text' among 'body'; name one with --column (column= in Python)"
+    >>> error.explain({"column": "--field"})
+    "a.jsonl, line 3: no column 'text' among 'body'; name one with --field"
+    """
+
+    def __init__(self, location: str, problem: str, fix: str):
+        super().__init__(location, problem, fix)  # all three, so that it can be pickled: data loader workers do
+        self.location, self.problem, self.fix = location, problem, fix
+
+    def __str__(self) -> str:
+        return self.explain({})
+
+    def explain(self, options: Mapping[str, str]) -> str:
+        """The message for a caller who gives parameters by these options; by default that of the same name."""
+        fix = self.fix
+        for name in ("column", "format", "keep"):
+            fix = fix.replace(f"{{{name}}}", options.get(name, f"--{name} ({name}= in Python)"))
+        return f"{self.location}: {self.problem}; {fix}"
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
@@ -74,13 +106,16 @@ def decoded_lines(stream: IO[bytes] | gzip.GzipFile, name: str | Path) -> Iterat
     number = 0
     while True:
         try:
-            raw = stream.readline()
+            raw = stream.readline(MAX_LINE + 1)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             fix = "download or compress the file again, or rename it if it is not gzipped"
             raise CorpusError(f"{name}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
         if not raw:
             return
         number += 1
+        if len(raw) > MAX_LINE:
+            problem = f"longer than {MAX_LINE >> 20} MB"
+            raise CorpusError(f"{name}, line {number}", problem, "put line ends into it: every line is a text of its own")
         if number == 1:
             raw = raw.removeprefix(_BOM)
         yield number, _decode(raw, name, number).removesuffix("\n").removesuffix("\r")

@@ -12,21 +12,24 @@ read_texts("-", format="jsonl")             standard input; text a line unless t
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
-from ..configuration_hardkuma import check_choice
-from .columns import HUB_PREFIX, Column, RowText, read_column
-from .conll import conll_sentences, conllu_sentences
-from .detokenise import detokenise
-from .errors import CorpusError
-from .lines import bare_suffix, check_file, read_lines
+from ..common.packages import require
+from .conll import conll_sentences, conllu_sentences, detokenise
+from .lines import MAX_LINE, CorpusError, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
 
+HUB_PREFIX = "hf:"
+# Looked for in this order where no column is named; the last two hold lists of words.
+_DEFAULT_COLUMNS = ("text", "sentence", "tokens", "words")
 FORMATS = INPUT_FORMATS
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
@@ -45,8 +48,46 @@ _FORMAT_BY_SUFFIX = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-_HEADING = re.compile(r"\s*(=\s)+.*\S\s+=(\s=)*\s*")
 _TOKENISED = re.compile(r"\s[,.](\s|$)")
+
+Column = str | int | None
+
+
+class RowText(NamedTuple):
+    """The text of one row ("" where it is missing), whether it is one sentence already, which is not to be split, and what
+    other columns of the row hold, where they were asked for."""
+
+    text: str
+    is_sentence: bool
+    kept: Mapping[str, object] = {}
+
+
+def choose_input_format(path: str | os.PathLike[str], format: str | None = None, column: Column = None) -> str:
+    """The format given, or that of the suffix, of a file that exists.
+
+    >>> choose_input_format("hf:org/name")
+    'hub'
+    """
+    if format is not None:
+        from ..configuration_hardkuma import check_choice  # imports transformers, which reading text does not need
+
+        check_choice("format", format, FORMATS)
+    name = os.fspath(path)
+    if name.startswith(HUB_PREFIX) or format == "hub":
+        return "hub"
+    file = check_file(path)
+    chosen = format or ("text" if name == STANDARD_INPUT else _FORMAT_BY_SUFFIX.get(bare_suffix(file)))
+    if chosen is None:
+        fix = f"rename the file, or say which format it has with {{format}}: {', '.join(FORMATS)}"
+        raise CorpusError(name, f"the suffix {file.suffix!r} names no format", fix)
+    if name == STANDARD_INPUT and chosen == "parquet":
+        raise ValueError("Parquet cannot be read from standard input: its index is at its end; give the file.")
+    if column is not None and chosen not in COLUMN_FORMATS:
+        raise CorpusError(name, f"the format {chosen!r} has no columns", "leave out {column}")
+    return chosen
+
+
+# ---- sentences to train on ----------------------------------------------------------------------------------------------
 
 
 def read_texts(
@@ -79,7 +120,7 @@ def read_texts(
     counts: Counter[str] = Counter() if left_out is None else left_out
     if chosen in ("conll", "conllu"):
         return _usable_texts(name, _conll(name, chosen), split_sentences, counts, undo_marks=False)
-    rows = _plain(name, counts) if chosen == "text" else read_column(name, chosen, column)
+    rows = _plain(name, counts) if chosen == "text" else _READERS[chosen](name, column, ())
     return _usable_texts(name, rows, split_sentences, counts)
 
 
@@ -95,7 +136,8 @@ def _named_column(path: str, column: Column) -> tuple[str, Column]:
     if _FORMAT_BY_SUFFIX.get(bare_suffix(Path(file))) not in COLUMN_FORMATS:
         return path, column
     if column is not None:
-        raise ValueError(f"{path} names column {named!r}, and --field (column= in Python) {column!r}: leave one out")
+        fix = f"leave out {{column}} or the :{named} of the file"
+        raise CorpusError(path, f"two columns are named, {named!r} and {column!r}", fix)
     return file, named
 
 
@@ -106,33 +148,6 @@ def name_left_out(counts: Counter[str]) -> str:
     'left out: 2 headings, 1,300 sentences with <unk>'
     """
     return "left out: " + ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) if counts else ""
-
-
-def choose_input_format(path: str | os.PathLike[str], format: str | None = None, column: Column = None) -> str:
-    """The format given, or that of the suffix, of a file that exists.
-
-    >>> choose_input_format("hf:org/name")
-    'hub'
-    """
-    if format is not None:
-        check_choice("format", format, FORMATS)
-    name = os.fspath(path)
-    if name.startswith(HUB_PREFIX) or format == "hub":
-        return "hub"
-    file = check_file(path)
-    chosen = format or ("text" if name == STANDARD_INPUT else _FORMAT_BY_SUFFIX.get(bare_suffix(file)))
-    if chosen is None:
-        raise ValueError(
-            f"{name}: the suffix {file.suffix!r} names no format; rename it, or say which it is: "
-            f"--input-format (format in Python and recipes) is one of {', '.join(FORMATS)}"
-        )
-    if name == STANDARD_INPUT and chosen == "parquet":
-        raise ValueError("Parquet cannot be read from standard input: its index is at its end; give the file.")
-    if column is not None and chosen not in COLUMN_FORMATS:
-        raise ValueError(
-            f"{name}: the format {chosen!r} has no columns, so --field (column= in Python) names none; leave it out"
-        )
-    return chosen
 
 
 def _usable_texts(
@@ -161,7 +176,17 @@ def _unusable_kind(text: str) -> str | None:
     """What makes a text of WikiText no sentence of its language, if anything does."""
     if "<unk>" in text:
         return "sentences with <unk>"
-    return "headings" if _HEADING.fullmatch(text) else None
+    return "headings" if _is_heading(text) else None
+
+
+def _is_heading(text: str) -> bool:
+    """Whether this is a heading of WikiText.
+
+    >>> _is_heading(" = = Habitat = = "), _is_heading("a = b")
+    (True, False)
+    """
+    words = text.split()
+    return len(words) > 2 and words[0] == words[-1] == "="
 
 
 def _without_marks(text: str) -> str:
@@ -179,7 +204,7 @@ def _without_marks(text: str) -> str:
 
 def _plain(path: str, left_out: Counter[str]) -> Iterator[RowText]:
     for _, line in read_lines(path):
-        if _HEADING.fullmatch(line):
+        if _is_heading(line):
             left_out["headings"] += 1
         elif line.strip():
             yield RowText(line, False)
@@ -192,3 +217,258 @@ def _conll(path: str, format: str) -> Iterator[RowText]:
     else:
         for _, rows in conll_sentences(path):
             yield RowText(detokenise([row[0] for row in rows])[0], True)
+
+
+# ---- rows as they stand -------------------------------------------------------------------------------------------------
+
+
+def read_rows(path: str | os.PathLike[str], format: str | None = None, column: Column = None) -> Iterator[str]:
+    """One text a row, unchanged, in order; "" for a missing or blank value. Memory stays flat however large the file.
+
+    Args:
+        path: a file (plain or .gz), "-" for standard input, or "hf:org/name[:config][:split][:column]".
+        format: one of FORMATS; by default from the suffix.
+        column: field of JSON lines; column of CSV, TSV, Parquet or a Hub data set. By default text or sentence.
+
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "three.txt")
+    >>> _ = open(name, "w").write("One. Two.\\n\\nThree <unk>\\n")
+    >>> list(read_rows(name))
+    ['One. Two.', '', 'Three <unk>']
+    """
+    return (row.text for row in read_kept_rows(path, format, column))
+
+
+def read_kept_rows(
+    path: str | os.PathLike[str], format: str | None = None, column: Column = None, keep: Sequence[str] = ()
+) -> Iterator[RowText]:
+    """What `read_rows` gives, each with the values of other columns as `kept`.
+
+    Args:
+        path, format, column: as in `read_rows`.
+        keep: names of the other columns; a file without columns has none.
+
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "one.csv")
+    >>> _ = open(name, "w").write("id,text\\n7,Rain fell.\\n")
+    >>> [(row.text, row.kept) for row in read_kept_rows(name, keep=["id"])]
+    [('Rain fell.', {'id': '7'})]
+    """
+    name, chosen = os.fspath(path), choose_input_format(path, format, column)
+    if keep and chosen not in COLUMN_FORMATS:
+        raise CorpusError(name, f"the format {chosen!r} has no columns", "leave out {keep}")
+    if chosen in ("conll", "conllu"):
+        return (RowText(text, True) for text in read_texts(name, chosen, split_sentences=False))
+    if chosen == "text":
+        return (RowText(line, False) for _, line in read_lines(name))
+    return _READERS[chosen](name, column, keep)
+
+
+def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int | None:
+    """How many rows `read_rows` will give, where that is cheap to know (for a progress bar); None where it is not.
+
+    Blank lines of JSON lines, which give no row, are counted.
+
+    >>> import tempfile
+    >>> name = os.path.join(tempfile.mkdtemp(), "three.txt")
+    >>> _ = open(name, "w").write("One. Two.\\n\\nThree")
+    >>> count_rows(name)
+    3
+    """
+    chosen = choose_input_format(path, format)
+    if os.fspath(path) == STANDARD_INPUT:
+        return None
+    if chosen == "parquet":
+        return require("pyarrow.parquet", "parquet").read_metadata(path).num_rows
+    if chosen not in ("text", "jsonl") or os.fspath(path).lower().endswith(".gz"):
+        return None
+    lines, last = 0, b"\n"
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            lines, last = lines + block.count(b"\n"), block
+    return lines + (not last.endswith(b"\n"))
+
+
+# ---- formats with columns -----------------------------------------------------------------------------------------------
+
+
+def _find_column(location: str, column: Column, names: Sequence[str], option: str = "{column}") -> str:
+    """The column that was asked for, or the first of the default ones; an error with the names that there are."""
+    wanted = _DEFAULT_COLUMNS if column is None else (str(column),)
+    for name in wanted:
+        if name in names:
+            return name
+    problem = "no column 'text' or 'sentence'" if column is None else f"no column {column!r}"
+    shown = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+    raise CorpusError(location, f"{problem} among {shown}", f"name one of these with {option}")
+
+
+def _check_kept(location: str, keep: Sequence[str], names: Sequence[str]) -> None:
+    for name in keep:
+        _find_column(location, name, names, option="{keep}")
+
+
+def _row_text(location: str, name: str, value: object, kept: Mapping[str, object]) -> RowText:
+    """The text that the column `name` of one row holds."""
+    if value is None:
+        return RowText("", False, kept)
+    if isinstance(value, str):
+        return RowText(value, name.startswith("sentence"), kept)
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return RowText(detokenise([word for word in value if word])[0], True, kept)
+    fix = "name a column of strings, or of lists of words, with {column}"
+    raise CorpusError(location, f"{name!r} holds {repr(value)[:60]}, which is not text", fix)
+
+
+def _read_json_lines(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
+    checked = False
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        location = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:  # the latter for brackets in brackets in brackets
+            fix = "write one whole JSON object a line"
+            if number == 1 and line.lstrip()[0] in "[{":
+                fix += "; a JSON file that spans lines can be converted with: jq -c '.[]' in.json > out.jsonl"
+            raise CorpusError(location, f"broken JSON ({error})", fix) from error
+        if isinstance(record, str):
+            _check_kept(location, keep, ())
+            yield RowText(record, False)
+            continue
+        if not isinstance(record, dict):
+            fix = 'write one object a line, such as {"text": "..."}'
+            raise CorpusError(location, f"a JSON {type(record).__name__} where an object is expected", fix)
+        name = _find_column(location, column, list(record))
+        if not checked:  # a field that later rows lack is null: one of them must not end a run of hours
+            _check_kept(location, keep, list(record))
+            checked = True
+        yield _row_text(location, name, record[name], {field: record.get(field) for field in keep})
+
+
+def _read_csv(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
+    return _read_separated(path, column, keep, _csv_rows(path), "quote fields that hold the separator")
+
+
+def _read_tsv(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
+    return _read_separated(path, column, keep, _tsv_rows(path), "remove tabs inside of fields")
+
+
+def _read_separated(
+    path: str, column: Column, keep: Sequence[str], rows: Iterator[tuple[int, list[str]]], width_fix: str
+) -> Iterator[RowText]:
+    """Texts of the rows, which are (line number, fields); `width_fix` mends a row of another width than the header's."""
+    header: list[str] = []
+    index: int | None = None
+    for number, row in rows:
+        location = f"{path}, line {number}"
+        if index is None:
+            header = [name.strip() for name in row]
+            if column is not None and str(column).isdigit() and str(column) not in header:
+                index, header = int(column) - 1, []  # a file without a header: this line is text already
+                if index < 0:
+                    raise CorpusError(path, "there is no column 0", "columns are counted from 1")
+                if keep:
+                    raise CorpusError(path, f"it has no header, since its column is a number, {column}", "leave out {keep}")
+            else:
+                if len(header) == 1 and "\t" in header[0]:
+                    fix = "this is tsv: rename the file, or say so with {format}"
+                    raise CorpusError(location, "one column with tabs in it", fix)
+                index = header.index(_find_column(location, column, header))
+                _check_kept(location, keep, header)
+                continue
+        if header and len(row) != len(header):
+            raise CorpusError(location, f"{len(row)} columns where the header has {len(header)}", width_fix)
+        if index >= len(row):
+            problem = f"column {index + 1} asked for, {len(row)} found"
+            raise CorpusError(location, problem, "give a column that every line has")
+        text = row[index] if row[index].strip() else ""
+        kept = {name: row[header.index(name)] for name in keep}
+        yield RowText(text, bool(header) and header[index].startswith("sentence"), kept)
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
+    started = 1
+    while True:
+        usual = csv.field_size_limit(MAX_LINE)  # 131,072 characters, too few for a document; it holds for all readers
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fix = "close or double the quotes; if tabs separate the columns this is tsv: say so with {format}"
+            raise CorpusError(f"{path}, lines {started} to {reader.line_num}", f"broken CSV ({error})", fix) from error
+        finally:
+            csv.field_size_limit(usual)
+        if row:
+            yield started, row
+        started = reader.line_num + 1
+
+
+def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Tabs always separate. Quotes are text, except those that spreadsheets put around a field and double inside it."""
+    for number, line in read_lines(path):
+        if line.strip():
+            yield number, [_unquoted(field) for field in line.split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1]
+    quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if quoted else field
+
+
+def _read_parquet(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
+    pyarrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+    try:
+        file = parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise CorpusError(path, f"broken Parquet ({error})", "write or download the file again") from error
+    with file:
+        name = _find_column(path, column, file.schema_arrow.names)
+        _check_kept(path, keep, file.schema_arrow.names)
+        number = 0
+        for batch in file.iter_batches(batch_size=1024, columns=list(dict.fromkeys([name, *keep]))):
+            for row in batch.to_pylist():
+                number += 1
+                yield _row_text(f"{path}, row {number}", name, row[name], {field: row[field] for field in keep})
+
+
+def _read_hub(address: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
+    parts = address.removeprefix(HUB_PREFIX).split(":")
+    if not parts[0] or len(parts) > 4:
+        raise ValueError(f"{address!r} is not of the form hf:org/name[:config][:split][:column]")
+    name, config, split, field = parts + [""] * (4 - len(parts))
+    field_or_column = column if column is not None else field or None
+    return _hub_rows(address, name, config or None, split or "train", field_or_column, keep)
+
+
+def _hub_rows(
+    address: str, name: str, config: str | None, split: str, column: Column, keep: Sequence[str]
+) -> Iterator[RowText]:
+    load_dataset = require("datasets", "corpora").load_dataset
+    try:
+        rows = load_dataset(name, config, split=split, streaming=True)
+    except (ValueError, OSError, RuntimeError) as error:
+        fix = "check name, config and split; hf:org/name::test is the split test of the default config"
+        raise CorpusError(address, f"cannot be loaded ({error})", fix) from error
+    for number, row in enumerate(rows, start=1):
+        location = f"{address}, row {number}"
+        field = _find_column(location, column, list(row))
+        _check_kept(location, keep, list(row))
+        yield _row_text(location, field, row[field], {other: row[other] for other in keep})
+
+
+class _Reader(Protocol):
+    def __call__(self, path: str, column: Column, keep: Sequence[str], /) -> Iterator[RowText]: ...
+
+
+_READERS: Mapping[str, _Reader] = {
+    "jsonl": _read_json_lines,
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "parquet": _read_parquet,
+    "hub": _read_hub,
+}

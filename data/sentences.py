@@ -31,8 +31,13 @@ _ATTRIBUTION = re.compile(
     r"insisted|warned|told|explained|admitted|joked|laughed)\b"
 )
 # Marks that end a sentence, then closing quotes and brackets, then space; scripts without spaces need none.
-_END = re.compile(r"(?P<mark>[.!?…؟।]+)(?P<close>[\"'”’»)\]]*)(?=\s|$)|(?P<wide>[。！？]+)[」』”）]*")
-_OPENERS = "\"'“‘«([{¿¡-–—•* "
+# Every run of them is read once, from its beginning: time is linear in the text.
+_END = re.compile(r"(?<![.!?…؟।])(?P<mark>[.!?…؟।]++)(?P<close>[\"'”’»)\]]*+)(?=\s|$)|(?P<wide>[。！？]+)[」』”）]*")
+_BEFORE_WORD = re.compile(r"\s*[\"'“‘«(\[{¿¡\-–—•* ]*")
+_LAST_WORD_STARTS = frozenset("([\"“‘'—–")  # or white space
+_BRACKET_WIDTH = 200  # a sentence in brackets is no longer
+_NOT_SPACE = re.compile(r"\S")
+_WORD = re.compile(r"[\w'’]+")
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?")  # U.S, e.g, J
 
 
@@ -47,52 +52,57 @@ def split_sentences(text: str) -> list[str]:
     """
     sentences = []
     for line in text.splitlines():
-        start = 0
+        start = read = quotes = 0  # quotes: how many stand between `start` and `read`
         for match in _END.finditer(line):
-            end = _close_spaced_quote(line, start, match.end())
+            quotes, read = quotes + line.count('"', read, match.end()), match.end()
+            end = _close_spaced_quote(line, match.end()) if quotes % 2 else match.end()
             if end > start and _is_end(line, start, match, end):
                 sentences.append(line[start:end].strip())
-                start = end
+                start = read = end
+                quotes = 0
         sentences.append(line[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
-def _close_spaced_quote(line: str, start: int, end: int) -> int:
-    """Take along a quote that stands alone after the mark (`. " Then`) when one is open in this sentence."""
+def _close_spaced_quote(line: str, end: int) -> int:
+    """Take along a quote that stands alone after the mark (`. " Then`), where one is open in this sentence."""
     lone = re.match(r'\s+"(?=\s|$)', line[end : end + 4])
-    return end + lone.end() if lone and line.count('"', start, end) % 2 else end
+    return end + lone.end() if lone else end
 
 
 def _is_end(line: str, start: int, match: re.Match[str], end: int) -> bool:
-    rest = line[end:].lstrip()
-    if not rest or match["wide"]:
+    """Whether the mark ends the sentence that begins at `start`; what follows it is looked at from `end` on."""
+    if match["wide"] or not _has_word(line, end, len(line)):
         return True
-    head = rest.lstrip(_OPENERS)
-    if not head or head[0].islower() or _inside_brackets(line, start, match.end()):
+    before_word = _BEFORE_WORD.match(line, end)
+    head = before_word.end() if before_word else end
+    if head == len(line) or line[head].islower() or _inside_brackets(line, start, match.end()):
         return False
-    following = re.match(r"[\w'’]+", head)
+    following = _WORD.match(line, head)
     word_after = following[0].lower() if following else ""
-    if match["close"].strip(")]") and _ATTRIBUTION.match(head):
+    if match["close"].strip(")]") and _ATTRIBUTION.match(line, head):
         return False  # “Why?” Ana asked.
     mark = match["mark"]
     if mark != ".":
         trailing_off = mark.strip("….") == ""
         return not (trailing_off and word_after.split("'")[0].split("’")[0] == "i")  # Well... I think so
-    sentence = line[start : match.start()]
-    last_word = re.split(r"[\s(\[\"“‘'—–]", sentence)[-1]
-    return _full_stop_ends(sentence, last_word, head, word_after, bool(match["close"]))
+    return _full_stop_ends(line, start, match, head, word_after)
 
 
-def _full_stop_ends(sentence: str, last_word: str, head: str, word_after: str, closed: bool) -> bool:
+def _full_stop_ends(line: str, start: int, match: re.Match[str], head: int, word_after: str) -> bool:
     """Whether "." ends the sentence, from the word before it and what follows."""
+    first = match.start()
+    while first > start and line[first - 1] not in _LAST_WORD_STARTS and not line[first - 1].isspace():
+        first -= 1
+    last_word = line[first : match.start()]
     word = last_word.lower()
     if not last_word:
         return True  # a mark set apart by a space
-    if word in _TITLES and not closed:
+    if word in _TITLES and not match["close"]:
         return False
-    if word in _BEFORE_NUMBER and head[0].isdigit():
+    if word in _BEFORE_NUMBER and line[head].isdigit():
         return False
-    if last_word.isdigit() and sentence.strip() == last_word:
+    if last_word.isdigit() and not _has_word(line, start, first):
         return False  # a numbered line
     if word in _MAYBE_LAST or _DOTTED.fullmatch(last_word):
         return word_after in _OPENS_SENTENCE
@@ -102,8 +112,13 @@ def _full_stop_ends(sentence: str, last_word: str, head: str, word_after: str, c
     return True
 
 
+def _has_word(line: str, start: int, end: int) -> bool:
+    """Whether there is anything but white space."""
+    return _NOT_SPACE.search(line, start, end) is not None
+
+
 def _inside_brackets(line: str, start: int, position: int) -> bool:
-    opened = line.rfind("(", start, position)
-    if opened < 0 or line.find(")", opened, position) >= 0 or not line[start:opened].strip():
+    opened = line.rfind("(", max(start, position - _BRACKET_WIDTH), position)
+    if opened < 0 or line.find(")", opened, position) >= 0 or not _has_word(line, start, opened):
         return False
-    return 0 <= line.find(")", position) < opened + 200 and line[opened - 1 : opened] not in (":", ";")
+    return line.find(")", position, opened + _BRACKET_WIDTH) >= 0 and line[opened - 1 : opened] not in (":", ";")

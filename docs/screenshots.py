@@ -18,8 +18,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from hardkuma import load_released
+from hardkuma.apps.page.app import build_app, start
 from hardkuma.apps.page.examples import TEXTS as EXAMPLES
-from hardkuma.apps.page.page import build_app, start
 from hardkuma.common.rendering import render_page
 from hardkuma.scoring_hardkuma import gate_records
 

@@ -118,7 +118,7 @@ class Kinds:
 
 
 def measure_kinds(model: HardKumaModel, source: Sequence[str] | Sequence[LabelledSentence]) -> Kinds:
-    """What the model's selectors of kinds (`selector_unit` is "kind") make of some text.
+    """What the model's selectors of unit "part" make of some text.
 
     Args:
         model: in eval mode, with its tokenizer.
@@ -133,13 +133,13 @@ def measure_kinds(model: HardKumaModel, source: Sequence[str] | Sequence[Labelle
     else:
         texts = [str(item) for item in source]
     config = model.config
-    names = [config.names[number] for number in config.kinds]
+    names = [config.names[number] for number in config.parts]
     if not names:
-        raise ValueError(f"none of the selectors {config.names} is of a kind: selector_unit is {config.selector_unit!r}.")
+        raise ValueError(f"none of the selectors {config.names} has the unit 'part'.")
     scored = score_selectors(model, texts, words=spans, batch_size=64)
     words = [item.text[start:end] for item in scored[names[0]] for start, end in item.words]
     probabilities = np.array([[p for item in scored[name] for p in item.probabilities] for name in names])
-    return Kinds(names, [config.target_rates[number] for number in config.kinds], words, probabilities, tags)
+    return Kinds(names, [config.selector(number).target_rate for number in config.parts], words, probabilities, tags)
 
 
 def _heaviest(words: Sequence[str], weights: np.ndarray, number: int) -> list[str]:
@@ -206,7 +206,7 @@ def union_sufficiency(
     """
     config = model.config
     scored = score_selectors(model, list(texts), words=words, batch_size=64)
-    kinds = [scored[config.names[number]] for number in config.kinds]
+    kinds = [scored[config.names[number]] for number in config.parts]
     meaning = scored[config.names[config.find_selector()]]
     of_union = [
         WordScores(first.text, first.words, (1 - np.prod([1 - np.array(k[i].probabilities) for k in kinds], 0)).tolist())

@@ -71,6 +71,8 @@ FAMILIES = (
     "qwen3",
     "hardkuma_static",
 )
+# Families that take position ids: removed tokens are left out of their batches (see `encode_kept`).
+PACKED_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "hardkuma_static")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
 
 
@@ -94,9 +96,12 @@ def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
 
 def encoder_config(family: str) -> PreTrainedConfig:
     from transformers import (
+        AlbertConfig,
         BertConfig,
+        CamembertConfig,
         CLIPTextConfig,
         DistilBertConfig,
+        ElectraConfig,
         ModernBertConfig,
         MPNetConfig,
         Qwen3Config,
@@ -116,6 +121,12 @@ def encoder_config(family: str) -> PreTrainedConfig:
         return RobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
     if family == "xlm-roberta":
         return XLMRobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "camembert":
+        return CamembertConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+    if family == "electra":
+        return ElectraConfig(**SMALL, **common, embedding_size=16)
+    if family == "albert":
+        return AlbertConfig(**SMALL, **common, **tokens, embedding_size=16)
     if family == "mpnet":
         return MPNetConfig(**SMALL, **common, **tokens)
     if family == "distilbert":
@@ -160,8 +171,8 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
             parameter.add_(torch.randn_like(parameter) * 0.3)
         model.gate_head.input_center.normal_(std=0.1)
     model.tokenizer = tokenizer
-    model.build_isolated_table()
-    return model.eval()
+    model.eval().build_isolated_table()
+    return model
 
 
 def several(number: int, **settings: object) -> dict[str, dict[str, object]]:
@@ -193,11 +204,20 @@ TWO_SELECTORS = {
 CONTINUING = ("curie", "in", "school", "bank", "city", "plane", "won")  # go on with the word before, in these models
 
 
-def build_two_selectors(family: str = "bert", **config: object) -> HardKumaModel:
-    """A tiny random model whose selectors are called meaning and entities, with gates of words."""
+def build_two_selectors(
+    family: str = "bert", selectors: dict[str, dict[str, object]] | None = None, **config: object
+) -> HardKumaModel:
+    """A tiny random model whose selectors are called meaning and entities, with gates of words.
+
+    Args:
+        selectors: what is to be other than in `TWO_SELECTORS`, by the selector's name.
+    """
     from hardkuma.batch_hardkuma import CONTINUES
 
-    model = build_model(family, **{**TWO_SELECTORS, **config})
+    changed, known = selectors or {}, TWO_SELECTORS["selectors"]
+    names = changed if len(changed) > 1 else known  # in the order of whoever names both
+    both = {name: {**known[name], **changed.get(name, {})} for name in names}
+    model = build_model(family, selectors=both, **config)
     model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
     return model
 

@@ -1,4 +1,4 @@
-"""What the released head says of fifty texts of all kinds, written to tests/data/golden.json; test_golden.py holds to it.
+"""What the released head says of fifty texts, written to tests/data/golden.json; test_golden.py holds to it.
 
 python -m tests.golden writes the file anew. Do that only where the head itself has changed.
 """

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
+import re
 from dataclasses import fields
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
 from hardkuma import HardKumaConfig, configuration_hardkuma
-from hardkuma.configuration_hardkuma import make_encoder_config, strip_untrusted
+from hardkuma.configuration_hardkuma import (
+    MOVED,
+    READS,
+    RENAMED,
+    UNITS,
+    SelectorConfig,
+    layer_number,
+    make_encoder_config,
+    strip_untrusted,
+)
 from tests.conftest import TWO_SELECTORS
 
 TINY = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
@@ -22,10 +34,8 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     config = HardKumaConfig(
         encoder_config=TINY,
         view="reencode",
-        lambda_s=[0.1, 0.2],
-        num_selectors=2,
+        selectors={"meaning": {"lambda_s": 0.1, "reads": ["state", "attention"]}, "entities": {"lambda_s": 0.2}},
         pooling_mode=["mean", "max"],
-        selector_inputs=["state", "attention"],
         special_token_ids=[3, 1, 1],
         projections=[{"in_features": 16, "out_features": 4, "bias": True, "activation": "tanh"}],
     )
@@ -38,13 +48,14 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "hardkuma"
 
 
-def test_every_field_is_said_once() -> None:
+@pytest.mark.parametrize("cls", [HardKumaConfig, SelectorConfig])
+def test_every_field_is_said_once(cls: type) -> None:
     """Name, type and default in one line, what it means in the next, and nowhere else."""
     tree = ast.parse(Path(configuration_hardkuma.__file__).read_text(encoding="utf-8"))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "HardKumaConfig").body
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__).body
     declared = [node.target.id for node in body if isinstance(node, ast.AnnAssign)]
-    base = {item.name for item in fields(PreTrainedConfig)}
-    assert declared == [item.name for item in fields(HardKumaConfig) if item.name not in base] and len(declared) > 40
+    base = {item.name for item in fields(PreTrainedConfig)} if cls is HardKumaConfig else set()
+    assert declared == [item.name for item in fields(cls) if item.name not in base] and len(declared) > 7
     for node, following in pairwise(body):
         if isinstance(node, ast.AnnAssign):
             said = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
@@ -52,12 +63,33 @@ def test_every_field_is_said_once() -> None:
     assert "__init__" not in {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
-def test_lists_are_the_configs_own() -> None:
-    shared = ["state", "norm"]
-    one, two = HardKumaConfig(selector_inputs=shared), HardKumaConfig(selector_inputs=tuple(shared))
-    one.selector_inputs.append("input")
-    HardKumaConfig().attention_layers.append(3)
-    assert shared == two.selector_inputs == ["state", "norm"] and HardKumaConfig().attention_layers == [-1]
+def mutables(value: object) -> set[int]:
+    """Addresses of all that can be changed inside of a value, the value itself included."""
+    if isinstance(value, (str, int, float, type(None), tuple, torch.dtype)):
+        return set()
+    inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, (list, set)) else None
+    inside = list(vars(value).values()) if inside is None else inside
+    return {id(value)}.union(*(mutables(part) for part in inside))
+
+
+def test_two_configs_share_nothing_that_changes() -> None:
+    selector = SelectorConfig(reads=["state", "norm"], layer=[0, -1])
+    given = {
+        "encoder_config": make_encoder_config(TINY),
+        "selectors": {"a": selector, "b": selector, "c": {"reads": ["input"]}},
+        "pooling_mode": ["mean", "max"],
+        "attention_layers": [0, 1],
+        "projections": [{"in_features": 16, "out_features": 4, "bias": True, "activation": "tanh"}],
+        "special_token_ids": [1, 3],
+        "frame_token_ids": [[1], [3]],
+    }
+    configs = [HardKumaConfig(**given), HardKumaConfig(**given), HardKumaConfig(), HardKumaConfig()]
+    configs.append(HardKumaConfig.from_dict(configs[0].to_dict()))
+    for one, other in combinations([given, *configs], 2):
+        assert not mutables(one) & mutables(other)
+    assert not mutables(configs[0].selectors["a"]) & mutables(configs[0].selectors["b"])
+    configs[0].selectors["a"].reads.append("input")
+    assert configs[0].selectors["b"].reads == configs[1].selectors["a"].reads == selector.reads == ["state", "norm"]
     assert HardKumaConfig(projections=None, special_token_ids=None).projections == []
 
 
@@ -86,9 +118,9 @@ def test_auto_map_is_complete_and_not_taken_from_the_file() -> None:
 BAD = [
     ("temperature", -0.1, "temperature must be > 0, got -0.1"),
     ("temperature", float("nan"), "temperature must be > 0, got nan"),
-    ("target_rate", 20, r"target_rate must be in \(0, 1\), got 20"),
-    ("shape_min", 0.0, "shape_min must be > 0"),
-    ("shape_max", 0.5, "shape_max must be > 1"),
+    ("concentration_min", 0.0, "concentration_min must be > 0"),
+    ("concentration_max", 0.5, "concentration_max must be > 1"),
+    ("concentration_bound", "hard", "concentration_bound must be one of smooth, clamp; got 'hard'"),
     ("stretch_low", 0.1, "stretch_low must be < 0"),
     ("stretch_high", 0.9, "stretch_high must be > 1"),
     ("gate_threshold", 1.0, r"gate_threshold must be in \[0, 1\)"),
@@ -97,36 +129,52 @@ BAD = [
     ("view", "hiden", "view must be one of"),
     ("pooling_mode", "median", "pooling_mode must be one of"),
     ("pooling_mode", [], "at least one"),
-    ("selector_inputs", ["state", "state"], "twice"),
-    ("selector_inputs", ["colour"], "selector_inputs must be one of"),
-    ("num_selectors", 0, "num_selectors must be a whole number >= 1, got 0"),
-    ("num_selectors", True, "num_selectors must be a whole number"),
-    ("selector_hidden_size", 12.5, "whole number"),
-    ("selector_dropout", 1.0, r"selector_dropout must be in \[0, 1\)"),
+    ("isolated_size", 0, "isolated_size must be a whole number >= 1, got 0"),
     ("attention_layers", [], "at least one layer"),
+    ("attention_layers", [0.5], "attention_layers must be a whole number, got 0.5"),
     ("frequency_high", 1.5, "frequency_high must be in"),
-    ("lambda_s", [1.0, 2.0], "lambda_s has 2 values for num_selectors=1"),
     ("lambda_kl", float("inf"), "lambda_kl must be a finite number"),
     ("normalize", "yes", "normalize must be true or false, got 'yes'"),
     ("multiplier_lr", 0.0, "multiplier_lr must be > 0"),
-    ("surface_shrinkage", -1.0, "surface_shrinkage must be >= 0"),
+    ("form_shrinkage", -1.0, "form_shrinkage must be >= 0"),
     ("max_seq_length", 0, "max_seq_length must be a whole number >= 1"),
+    ("max_seq_length", True, "max_seq_length must be a whole number >= 1, got True"),
     ("projections", [{"in_features": 2}], "a projection needs exactly"),
-    ("selector_names", [], "one or more different names"),
-    ("selector_names", ["a", "a"], "one or more different names"),
-    ("selector_names", ["meaning", "all"], "not 'all'.*got 'all'"),
-    ("selector_names", ["two words"], "letters, digits, - and _.*got 'two words'"),
-    ("selector_names", [1], "letters, digits, - and _.*got 1"),
-    ("selector_unit", "sentence", "selector_unit must be one of token, word, name, kind; got 'sentence'"),
-    ("selector_unit", {"entities": "word"}, r"a value for each of the selectors \['meaning'\], got \['entities'\]"),
-    ("selector_layer", [], "selector_layer must name at least one layer"),
-    ("selector_layer", 1.5, r"selector_layer as a fraction must be in \[0, 1\], got 1.5"),
-    ("selector_layer", [0.5, -0.1], r"selector_layer as a fraction must be in \[0, 1\], got -0.1"),
-    ("selector_layer", "last", "selector_layer must be a whole number, got 'last'"),
-    ("surface_weight", {"meaning": -1.0}, "surface_weight must be >= 0, got -1.0"),
-    ("target_rate", {"meaning": 20}, r"target_rate must be in \(0, 1\), got 20"),
-    ("selector_hidden_size", {"meaning": 0}, "selector_hidden_size must be a whole number >= 1, got 0"),
-    ("selector_inputs", {"meaning": ["colour"]}, "selector_inputs must be one of"),
+    ("frame_token_ids", [[1]], r"frame_token_ids must be two lists of token ids, \[before, behind\], got \[\[1\]\]"),
+    ("selectors", {}, "selectors must name at least one selector"),
+    ("selectors", [], "selectors must name at least one selector"),
+    ("selectors", "meaning", "selectors must be {NAME: .*got 'meaning'"),
+    ("selectors", None, "selectors must be {NAME: .*got None"),
+    ("selectors", [{"unit": "word"}], "selector number 0 has no name; selectors must be {NAME:"),
+    ("selectors", [{"name": "a"}, "b"], "selector number 1 has no name"),
+    ("selectors", [{"name": "a"}, {"name": "a"}], "two selectors have the name 'a'; give each its own"),
+    ("selectors", {"meaning": {}, "all": {}}, "not 'all'.*got 'all'"),
+    ("selectors", {"two words": {}}, "letters, digits, - and _.*got 'two words'"),
+    ("selectors", {1: {}}, "letters, digits, - and _.*got 1"),
+    ("selectors", {"": {}}, "letters, digits, - and _.*got ''"),
+    ("selectors", {"meaning": ["state"]}, r"selectors.meaning must be a mapping of reads, .*got \['state'\]"),
+    ("selectors", {"a": {"unit": "part"}}, "its unit must be 'word' or 'name', and 'a' has 'part'"),
+    ("selectors", {"meaning": {}, "a": {"unit": "part"}}, "divide the words of `meaning`.*'meaning' has 'token'"),
+]
+# The same of the settings of one selector.
+BAD_SELECTORS = [
+    ("colour", 1, "selectors.x has no setting 'colour'; known: reads, layer, unit, "),
+    ("target_rate", 20, r"target_rate must be in \(0, 1\), got 20"),
+    ("reads", [], "reads must name at least one of state, "),
+    ("reads", ["state", "state"], "reads names something twice"),
+    ("reads", ["colour"], "reads must be one of state, .*got 'colour'"),
+    ("reads", 5, "selectors.x: "),
+    ("reads", [["state"]], "selectors.x: "),
+    ("hidden_size", 12.5, "hidden_size must be a whole number >= 1, got 12.5"),
+    ("hidden_size", 0, "hidden_size must be a whole number >= 1, got 0"),
+    ("unit", "sentence", "unit must be one of token, word, name, part; got 'sentence'"),
+    ("layer", [], "layer must name at least one layer"),
+    ("layer", 1.5, r"layer as a fraction must be in \[0, 1\], got 1.5"),
+    ("layer", [0.5, -0.1], r"layer as a fraction must be in \[0, 1\], got -0.1"),
+    ("layer", "last", "layer must be a whole number, got 'last'"),
+    ("form_weight", -1.0, "form_weight must be >= 0, got -1.0"),
+    ("backoff", float("nan"), "backoff must be >= 0, got nan"),
+    ("lambda_s", [1.0, 2.0], r"lambda_s must be a finite number, got \[1.0, 2.0\]"),
 ]
 
 
@@ -136,8 +184,37 @@ def test_bad_values_are_named(name: str, value: object, message: str) -> None:
         HardKumaConfig(encoder_config=TINY, **{name: value})
 
 
-def test_shapes_below_one_are_allowed() -> None:
-    assert HardKumaConfig(encoder_config=TINY, shape_min=0.1, shape_max=5.0).shape_min == 0.1
+@pytest.mark.parametrize(("name", "value", "message"), BAD_SELECTORS, ids=[f"{n}={v}" for n, v, _ in BAD_SELECTORS])
+def test_bad_values_of_a_selector_are_named_with_it(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        HardKumaConfig(encoder_config=TINY, selectors={"meaning": {}, "x": {name: value}})
+    assert str(caught.value).startswith("selectors.x")
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_setting_of_before_says_where_it_is_now(name: str) -> None:
+    now = re.escape(f"it is now {MOVED[name]}")
+    with pytest.raises(ValueError, match=f"'{name}' is a setting of 0.2.0.dev0: {now}") as caught:
+        HardKumaConfig(encoder_config=TINY, **{name: 1})
+    assert "\n" not in str(caught.value)
+    place = re.fullmatch(r"`(selectors\.NAME\.)?(\w+)`", MOVED[name])
+    if place is not None:  # it is a place that there is
+        assert place[2] in {item.name for item in fields(SelectorConfig if place[1] else HardKumaConfig)}
+    if name not in {item.name for item in fields(SelectorConfig)}:
+        with pytest.raises(ValueError, match=f"selectors.x has no setting '{name}'; {now}"):
+            HardKumaConfig(selectors={"x": {name: 1}})
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_value_of_before_says_what_it_is_now(name: str) -> None:
+    setting = "unit" if RENAMED[name] in UNITS else "reads"
+    assert RENAMED[name] in (*UNITS, *READS)
+    with pytest.raises(ValueError, match=f"selectors.x: '{name}' is a name of 0.2.0.dev0: it is now '{RENAMED[name]}'"):
+        HardKumaConfig(selectors={"x": {setting: name}})
+
+
+def test_concentrations_below_one_are_allowed() -> None:
+    assert HardKumaConfig(encoder_config=TINY, concentration_min=0.1, concentration_max=5.0).concentration_min == 0.1
 
 
 def test_unknown_names_are_refused_with_a_suggestion() -> None:
@@ -170,27 +247,20 @@ def test_encoder_that_needs_custom_code_is_refused() -> None:
 
 
 def test_auto_config_reads_it_with_trust(tmp_path: Path) -> None:
-    HardKumaConfig(encoder_config=TINY, target_rate=0.3).save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path, trust_remote_code=True).target_rate == 0.3
+    HardKumaConfig(encoder_config=TINY, temperature=0.3).save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path, trust_remote_code=True).temperature == 0.3
 
 
-# ---- selectors by name --------------------------------------------------------------------------------------------------
-
-
-def test_names_of_selectors() -> None:
-    assert HardKumaConfig().selector_names == ["meaning"]
-    assert HardKumaConfig(num_selectors=2).selector_names == ["selector_0", "selector_1"]
-    named = HardKumaConfig(selector_names=("meaning", "entities"))
-    assert named.num_selectors == 2 and named.selector_names == named.names == ["meaning", "entities"]
-    with pytest.raises(ValueError, match=r"selector_names has 2 names for num_selectors=3: \['a', 'b'\]"):
-        HardKumaConfig(selector_names=["a", "b"], num_selectors=3)
+# ---- selectors ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_selector_is_found_by_its_name() -> None:
-    two = HardKumaConfig(selector_names=["entities", "meaning"])
+    two = HardKumaConfig(selectors={"entities": {}, "meaning": {}})
+    assert two.num_selectors == 2 and two.names == ["entities", "meaning"]
     assert [two.find_selector(), two.find_selector(None, "entities"), two.find_selector("meaning")] == [1, 0, 1]
-    plain = HardKumaConfig(num_selectors=3)
-    assert [plain.find_selector(), plain.find_selector(None, "entities"), plain.find_selector("selector_2")] == [0, 0, 2]
+    other = HardKumaConfig(selectors={"a": {}, "b": {}, "c": {"unit": "word"}})
+    assert [other.find_selector(), other.find_selector(None, "entities"), other.find_selector("c")] == [0, 0, 2]
+    assert other.selector(2) is other.selectors["c"] and HardKumaConfig().names == ["meaning"]
     for wrong in ("names", 0, 1, True, "0"):
         with pytest.raises(ValueError, match=f"no selector {wrong!r}: this model has 'entities', 'meaning'"):
             two.find_selector(wrong)
@@ -200,26 +270,57 @@ def test_settings_of_each_selector_round_trip(tmp_path: Path) -> None:
     config = HardKumaConfig(encoder_config=TINY, **TWO_SELECTORS)
     config.save_pretrained(tmp_path)
     again = HardKumaConfig.from_pretrained(tmp_path)
-    assert again.to_dict() == config.to_dict()
-    for setting, values in TWO_SELECTORS.items():
-        if setting != "selector_names":
-            assert [again.of_selector(setting, k) for k in range(2)] == [values["meaning"], values["entities"]]
-    assert again.target_rates == [0.3, 0.2] and again.inner_layers == [0.5] and type(again.inner_layers[0]) is float
-    assert again.reads("removal") and not again.reads("removal", [1]) and again.layers_of(0) == [0.5, -1]
+    assert again.to_dict() == config.to_dict() and again.selectors == config.selectors
+    for name, settings in TWO_SELECTORS["selectors"].items():
+        assert {key: getattr(again.selectors[name], key) for key in settings} == settings
+    assert again.reads("leave_one_out") and not again.reads("leave_one_out", [1])
     # Whole numbers and fractions stay apart in the file: 1 is a layer, 1.0 the whole depth.
-    HardKumaConfig(encoder_config=TINY, selector_layer=[1, 1.0, 0, 0.0]).save_pretrained(tmp_path)
-    layers = HardKumaConfig.from_pretrained(tmp_path).selector_layer
+    HardKumaConfig(encoder_config=TINY, selectors={"x": {"layer": [1, 1.0, 0, 0.0]}}).save_pretrained(tmp_path)
+    layers = HardKumaConfig.from_pretrained(tmp_path).selectors["x"].layer
     assert [(layer, type(layer)) for layer in layers] == [(1, int), (1.0, float), (0, int), (0.0, float)]
 
 
-def test_settings_of_each_selector_are_the_configs_own() -> None:
-    shared = {"meaning": ["state"], "entities": ["state"]}
-    config = HardKumaConfig(selector_names=["meaning", "entities"], selector_inputs=shared)
-    config.selector_inputs["meaning"].append("norm")
-    assert shared["meaning"] == ["state"]
+@pytest.mark.parametrize("names", [["z", "a", "m"], ["a", "m", "z"], ["meaning"]])
+def test_the_order_of_selectors_survives_a_file(names: list[str], tmp_path: Path) -> None:
+    """transformers sorts the keys of a config file, and the order is that of the outputs."""
+    config = HardKumaConfig(encoder_config=TINY, selectors={name: {"hidden_size": 7 + i} for i, name in enumerate(names)})
+    config.save_pretrained(tmp_path)
+    read = json.loads((tmp_path / "config.json").read_text())
+    assert [selector["name"] for selector in read["selectors"]] == names
+    others = [
+        HardKumaConfig.from_pretrained(tmp_path),
+        HardKumaConfig.from_dict(json.loads(json.dumps(config.to_dict(), sort_keys=True))),
+        HardKumaConfig.from_dict(json.loads(config.to_json_string(use_diff=False))),
+        copy.deepcopy(config),
+    ]
+    for again in others:
+        assert again.names == names and [again.selector(k).hidden_size for k in range(len(names))] == [
+            7 + i for i in range(len(names))
+        ]
 
 
 def test_layers_that_nobody_reads_are_not_listed() -> None:
-    config = HardKumaConfig(selector_inputs=["input"], selector_layer=[0.5, 3])
-    assert config.layers_of(0) == [] and config.inner_layers == []
-    assert HardKumaConfig(selector_inputs=["norm"], selector_layer=[0.5, 3]).inner_layers == [0.5, 3]
+    encoder = {**TINY, "num_hidden_layers": 6}
+
+    def layers(**selectors: dict[str, object]) -> list[int]:
+        return HardKumaConfig(encoder_config=encoder, selectors=selectors).layers()
+
+    assert layers(a={"reads": ["input"], "layer": [0.5, 3]}) == []
+    assert layers(a={"reads": ["norm"], "layer": [0.5, 5]}) == [3, 5]
+    assert layers(a={"reads": ["input"], "layer": 2, "backoff": 0.5}) == [2]
+    assert layers(a={"layer": [-1, 0.5]}, b={"layer": [3, 0.0]}) == [0, 3, 6]
+    two = HardKumaConfig(encoder_config=encoder, selectors={"a": {"layer": 1}, "b": {"layer": 5}})
+    assert (two.layers([0]), two.layers([1]), two.layers([])) == ([1], [5], [])
+    with pytest.raises(ValueError, match="a selector reads layer 7, but the encoder has states 0 to 6"):
+        layers(a={"layer": 7})
+
+
+@pytest.mark.parametrize(
+    ("depth", "numbers"), [(0, [0, 0, 0]), (1, [0, 0, 1]), (2, [0, 1, 2]), (3, [0, 2, 3]), (6, [0, 3, 6])]
+)
+def test_a_fraction_is_a_layer_of_any_depth(depth: int, numbers: list[int]) -> None:
+    assert [layer_number(fraction, depth) for fraction in (0.0, 0.5, 1.0)] == numbers
+    assert [layer_number(-1, depth), layer_number(-1 - depth, depth)] == [depth, 0]
+    for outside in (depth + 1, -depth - 2):
+        with pytest.raises(ValueError, match=f"reads layer {outside}, but the encoder has states 0 to {depth}"):
+            layer_number(outside, depth)

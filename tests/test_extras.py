@@ -81,8 +81,8 @@ assert "words" in (answer[0] if isinstance(answer, list) else answer)
         "demo",
         RELEASED
         + """
-from hardkuma.apps.page.page import build_app
-from hardkuma.apps.page.scores import Demo
+from hardkuma.apps.page.app import build_app
+from hardkuma.apps.page.demo import Demo
 build_app(model)
 assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,
@@ -98,19 +98,11 @@ assert main(options) == 0
     ),
     "contrast": (
         "contrast",
-        [
-            "encoder",
-            "--encoder",
-            "tiny",
-            "--max-steps",
-            "1",
-            "--batch-size",
-            "16",
-            "--max-sentences",
-            "100",
-            "--output",
-            "run",
-        ],
+        """
+from hardkuma.__main__ import main
+options = ["--max-steps", "1", "--batch-size", "16", "--max-sentences", "100", "--output", "run", "--encoder", "tiny"]
+assert main(["encoder", *options]) == 0
+""",
     ),
 }
 

@@ -30,9 +30,8 @@ from hardkuma import (
     surface_batch,
 )
 from hardkuma.__main__ import main
+from hardkuma.apps.page.demo import MAX_CHARACTERS, Demo
 from hardkuma.apps.page.html import show_record
-from hardkuma.apps.page.limits import MAX_CHARACTERS
-from hardkuma.apps.page.scores import Demo
 from hardkuma.batch_hardkuma import token_kinds
 from hardkuma.encoder_hardkuma import special_token_ids
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
@@ -308,7 +307,7 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("onnx")
     monkeypatch.setenv("HF_HOME", str(folder / "cache"))
-    monkeypatch.setattr("hardkuma.apps.export.onnx_gates.has_int8_instructions", lambda: False)
+    monkeypatch.setattr("hardkuma.apps.export.backends.has_int8_instructions", lambda: False)
     monkeypatch.setattr(hardkuma.common.models, "load_model", lambda name=None, device=None: case.model)
     file = folder / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
@@ -422,16 +421,16 @@ def test_sentence_embeddings(case: Case) -> None:
     tensors = inputs["input_ids"], inputs["attention_mask"]
     for options in ({}, {"rate": 0.3}):
         out = case.model(*tensors, selector=case.selector, **options)
-        for kind in ("rationale", "complement"):
-            found = case.model.sentence_features(*tensors, embedding=kind, **options, **case.named)["embedding"]
-            assert torch.allclose(found, out[f"{kind}_embedding"], atol=1e-5)
+        for embedding in ("rationale", "complement"):
+            found = case.model.sentence_features(*tensors, embedding=embedding, **options, **case.named)["embedding"]
+            assert torch.allclose(found, out[f"{embedding}_embedding"], atol=1e-5)
 
 
 @pytest.mark.slow  # the export
 def test_onnx(case: Case, expected: Answers, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
-    from hardkuma.apps.export.onnx_files import export_onnx
+    from hardkuma.apps.export.onnx import export_onnx
 
     # Once for one selector alone, once for all side by side.
     texts = ["Marie Curie moved to Paris.", "It rained."]

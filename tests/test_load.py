@@ -58,7 +58,7 @@ def test_handler(load: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_demo(load: ModuleType) -> None:
     pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
-    from hardkuma.apps.page.page import build_app, start
+    from hardkuma.apps.page.app import build_app, start
 
     app = start(build_app(load_released()[0]))
     try:

@@ -60,6 +60,26 @@ def test_train_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'epochs'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [["--epoks", "3"], ["--model.target_rat", "0.3"], ["--model.target_rate", "3"], ["--epochs"]]
+)
+def test_a_wrong_option_of_train_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hardkuma train: ") and words[0].lstrip("-").removeprefix("model.")[:6] in said
+
+
+def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([]) == 0
+    shown = capsys.readouterr()
+    assert "start here:" in shown.out and all(name in shown.out for name in COMMANDS) and not shown.err
+
+
+def test_the_folder_of_a_run_leads_to_its_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gates", "--model", str(folder.parent), "x"]) == 1
+    assert f"this folder has no config.json; did you mean {folder}?\n" in capsys.readouterr().err
+
+
 def test_benchmark_is_handed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = tmp_path / "tiny.conll"
     corpus.write_text("Marie B-PER\nmoved O\nto O\nParis B-LOC\n\nrain O\nagain O\nin O\nRome B-LOC\n")
@@ -125,7 +145,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "required: COMMAND"),
+        (["--quiet"], "required: COMMAND"),
         (["gates", "--bogus"], "--bogus"),
         (["gates", "--selektor=x", "one"], "--selektor=x; did you mean --selector?"),
         (["demo", "--prot", "80"], "--prot 80; did you mean --port?"),
@@ -250,7 +270,7 @@ def test_a_field_of_plain_text_is_refused_before_anything_is_loaded(
     Path("some.txt").write_text("marie\n")
     assert main([*words, "some.txt", "--field", "body"]) == 1
     said = capsys.readouterr().err
-    assert "some.txt: the format 'text' has no columns, so --field (column= in Python) names none; leave it out" in said
+    assert "some.txt: the format 'text' has no columns; leave out --field\n" in said
 
 
 def test_adapt_names_the_selectors(make_two: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,3 +340,17 @@ def test_ctrl_c_ends_the_demo_with_130(forks: ForkServer) -> None:
         assert "The demo is at http" in next(line for line in page if "demo" in line)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130 and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(["train", "--data", "[body.jsonl]"], "--column"), (["terms", "body.jsonl"], "--field")]
+)
+def test_an_error_about_a_file_names_the_option_of_the_command(
+    words: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("body.jsonl").write_text('{"body": "marie moved to paris"}\n')
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert f"no column 'text' or 'sentence' among 'body'; name one of these with {option}" in said
+    assert ("--field" in said) == (option == "--field")

@@ -1,4 +1,4 @@
-"""Words and their written forms in many scripts, the statistics of forms, and their effect on gates."""
+"""Words and their written forms in many scripts, statistics of the forms, and their effect on gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""When to stop, without labels: do the selected tokens alone still mean the sentence, and the others not?"""
+"""What gates do on stored text, without labels: the criterion that training is watched by, and the rates that end it.
+
+The criterion: do the selected tokens alone still mean the sentence, and the others not? The rates: no objective holds them
+exactly, so one number per selector, which is added to the log-odds of its gates (`rate_shift`) and keeps their order, sets
+its mean probability to the target.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..modeling_hardkuma import HardKumaModel
 from .store import StateStore
+
+SENTENCES = 1000  # to measure a rate on: its standard error is then far below the tolerance of any use
+SENTENCES_OF_PARTS = 4000  # which may be as rare as one word in two hundred
+REACH = 10.0  # how far the numbers that set the rates may move
+STEPS = 12  # halvings; the last moves the rate by less than one part in a thousand
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ def selection_quality(
 
     >>> import tempfile
     >>> from hardkuma.training.store import build_store
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", target_rate=0.5).eval()
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
     ...     quality = selection_quality(model, store, np.arange(2))
@@ -54,7 +65,7 @@ def selection_quality(
     True
     """
     training, name = model.training, model.config.names[selector]
-    rate = model.config.of_selector("target_rate", selector)
+    rate = model.config.selector(selector).target_rate
     model.eval()
     rows = rows[np.argsort(store.lengths_of(rows), kind="stable")]  # less padding to encode
     sums, count, probability, number = [0.0, 0.0], 0, 0.0, 0
@@ -83,3 +94,59 @@ def mean_quality(qualities: Sequence[Quality]) -> Quality:
     """
     rows = [list(asdict(quality).values()) for quality in qualities]
     return Quality(*(float(value) for value in np.mean(rows, axis=0)))
+
+
+def calibration_rows(rows: np.ndarray, seed: int, parts: bool) -> np.ndarray:
+    """The random part of these sentences that rates are measured on, in random order.
+
+    >>> len(calibration_rows(np.arange(5000), seed=0, parts=False))
+    1000
+    """
+    return np.random.default_rng(seed).permutation(rows)[: SENTENCES_OF_PARTS if parts else SENTENCES]
+
+
+@torch.inference_mode()
+def calibrate_rate(
+    model: HardKumaModel, store: StateStore, rows: np.ndarray, seed: int = 0, selectors: Sequence[int] | None = None
+) -> list[float]:
+    """Set the mean selection probability of selectors to their target rates; returns what was added to their log-odds.
+
+    Args:
+        rows: numbers of the sentences to measure on; a random thousand of them is used, for parts four thousand.
+        selectors: their numbers, all by default. Parts divide the gate of meaning: its rate must be set before theirs.
+
+    >>> import tempfile
+    >>> from hardkuma.training.store import build_store
+    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
+    ...     added = calibrate_rate(model, store, np.arange(2))
+    ...     [round(rate, 2) for rate in mean_rate(model, store, np.arange(2)).tolist()]
+    [0.2]
+    """
+    model.eval()
+    head, config = model.gate_head, model.config
+    chosen = list(range(config.num_selectors) if selectors is None else selectors)
+    targets = torch.tensor([config.selector(k).target_rate for k in chosen], dtype=torch.float64)
+    sample = np.sort(calibration_rows(rows, seed, bool(set(chosen) & set(config.parts))))
+    before = head.rate_shift[chosen]
+    low, high = torch.full_like(before, -REACH), torch.full_like(before, REACH)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        head.rate_shift[chosen] = before + middle
+        too_many = (mean_rate(model, store, sample)[chosen] > targets).to(before.device)
+        low, high = torch.where(too_many, low, middle), torch.where(too_many, middle, high)
+    added = (low + high) / 2
+    head.rate_shift[chosen] = before + added
+    return added.tolist()
+
+
+@torch.inference_mode()
+def mean_rate(model: HardKumaModel, store: StateStore, rows: np.ndarray) -> Tensor:
+    """(K,) mean selection probability of content tokens, without the surface view."""
+    total, number = torch.zeros(model.config.num_selectors, dtype=torch.float64), 0
+    for batch in store.batches(rows, model):
+        probs = batch.by_selector(model(**batch.inputs, return_embeddings=False).gate_probs)
+        total += (probs.double() * batch.content[:, None]).sum((0, 2)).cpu()
+        number += int(batch.content.sum())
+    return total / max(1, number)

@@ -1,9 +1,13 @@
-"""A recipe: everything that decides a training run, in one flat file; each key declared once, with type, range and help."""
+"""A recipe: everything that decides a training run, in one YAML file; each key is declared once, with type, range and help.
+
+Top level: the text, the encoder, and what belongs to the whole run. `model:` holds fields of HardKumaConfig; `selectors:`
+holds, by name, the fields of each SelectorConfig and, under `train:`, an objective with its settings.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,41 +17,47 @@ import yaml
 from ..common.files import write_atomically
 from ..common.formats import INPUT_FORMATS
 from ..common.names import MINILM
-from .settings import Setting, setting, settings_of
+from .objectives.settings import OBJECTIVES, ContrastiveSettings, ObjectiveSettings, PartsSettings, read_objective
+from .settings import Setting, Settings, setting, settings_of, suggest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-
-BATCHES = ("neighbours", "random", "length")
-OBJECTIVES = ("contrastive", "removal")
-SCHEDULES = ("cosine", "linear", "constant")
-PRECISIONS = ("no", "bf16", "fp16")
 CACHES = ("auto", "never")
-# The selector of a recipe that stands for several, which part.
-KIND = "kind"
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
+_OF_OBJECTIVE = "`{0}` of an objective: selectors.NAME.train.{0} in a recipe, --train.{0} on the command line"
+# Where the keys of 0.2.0.dev0 are now.
+MOVED = {
+    "objective": "`selectors.NAME.train.objective`",
+    "meaning": "`selectors.meaning.train: {objective: copy, checkpoint: NAME}`",
+    "kinds": _OF_OBJECTIVE.format("count") + ", objective parts",
+    "selector_names": _OF_OBJECTIVE.format("names") + ", objective parts",
+    **{f"removal_{key.name}": _OF_OBJECTIVE.format(key.name) + ", removal" for key in settings_of(OBJECTIVES["removal"])},
+    **{f"entities_{key.name}": _OF_OBJECTIVE.format(key.name) + ", form" for key in settings_of(OBJECTIVES["form"])},
+    **{f"kinds_{name}": _OF_OBJECTIVE.format(name) + ", parts" for name in ("steps", "learning_rate")},
+    **{key.name: _OF_OBJECTIVE.format(key.name) for key in settings_of(ContrastiveSettings)},
+}
 
-class BaseRecipe:
-    """A dataclass of `setting`s: checked when made, written whole."""
+
+class BaseRecipe(Settings):
+    """A dataclass of `setting`s that is read from a file and written whole."""
 
     FOLDER = RECIPES  # where those that come along are
 
-    def __post_init__(self) -> None:
-        for key in recipe_keys(type(self)):
-            setattr(self, key.name, key.check(getattr(self, key.name)))
-
     def to_yaml(self) -> str:
         """The whole recipe, every default filled in."""
-        values = {key.name: getattr(self, key.name) for key in recipe_keys(type(self))}
-        return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
 
     def save(self, path: str | Path) -> None:
         """Write the recipe, under a temporary name first."""
         write_atomically(path, self.to_yaml())
 
+    def is_saved_as(self, path: Path) -> bool:
+        """Whether this file holds the same recipe; the order of its keys is free."""
+        return path.is_file() and read_values(path, type(self)) == yaml.safe_load(self.to_yaml())
+
     def check_same(self, saved: Path) -> None:
-        """Raise ValueError where a run that is to go on was started by another recipe; the order of keys is free."""
-        if read_values(saved, type(self)) != yaml.safe_load(self.to_yaml()):
+        """Raise ValueError where a run that is to go on was started by another recipe."""
+        if not self.is_saved_as(saved):
             raise ValueError(f"{saved} differs from this recipe: resume with the same settings, or use another --output.")
 
 
@@ -78,138 +88,164 @@ class TextRecipe(BaseRecipe):
 
 @dataclass
 class Recipe(TextRecipe):
-    """All settings of a run. `model` holds fields of HardKumaConfig; everything else is here.
+    """All settings of a run.
 
-    >>> Recipe(epochs=2, learning_rate="1e-4").learning_rate
-    0.0001
-    >>> Recipe(patience=-4)
+    >>> recipe = Recipe(selectors={"meaning": {"unit": "word", "train": {"objective": "removal", "epochs": 2}}})
+    >>> recipe.selectors["meaning"]["train"]["subsets"]
+    2
+    >>> Recipe(selectors={"meaning": {"unit": "word"}})
     Traceback (most recent call last):
-    ValueError: patience must be a whole number >= 0, got -4.
+    ValueError: selectors.meaning.train must be {objective: NAME, ...}, with one of contrastive, copy, form, parts, \
+removal; got None.
     """
 
-    # What is trained
+    # What is trained, and how
     model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
+    selectors: dict[str, Any] = setting({}, "selectors by name; --selectors.NAME.KEY sets one key of one of them")  # noqa: RUF009
     # What it is watched by
     held_out: int = setting(256, "sentences kept back for the label-free criterion, at most a fifth of all", at_least=1)
     dev: str | None = setting(None, "CoNLL file, for reporting only: nothing is chosen by it")
-    # How batches are made
-    batches: str = setting("neighbours", "which sentences meet in a batch", choices=BATCHES)
-    batch_size: int = setting(
-        64, "sentences of the global batch, over all processes", at_least=2, reason="the loss compares sentences"
-    )
-    micro_batch: int | None = setting(None, "sentences per forward pass; the loss still sees the whole batch", at_least=1)
-    # How long and how fast
-    epochs: int = setting(4, "passes over the text", at_least=1)
-    max_steps: int | None = setting(None, "stop after so many steps, if epochs would take more", at_least=1)
-    learning_rate: float = setting(1e-3, "at its highest, after warm-up", above=0)
-    weight_decay: float = setting(0.01, "of AdamW", at_least=0)
-    warmup: float = setting(0.1, "fraction of all steps in which the learning rate rises", at_least=0, below=1)
-    schedule: str = setting("cosine", "how the learning rate falls after warm-up", choices=SCHEDULES)
-    clip: float = setting(1.0, "largest norm of the gradient", above=0)
-    mixed_precision: str = setting("no", "of the encoder; gates and losses stay in fp32", choices=PRECISIONS)
-    # When to stop, and what to keep
-    evaluate_every: int = setting(25, "steps between evaluations on the held-out text", at_least=1)
-    patience: int = setting(0, "stop after so many evaluations without a better one; 0 never stops early", at_least=0)
-    checkpoint_every: int = setting(50, "steps between resumable checkpoints", at_least=1)
-    keep: int = setting(2, "how many of those to keep", at_least=1)
-    # Speed
-    cache: str = setting(
-        "auto",
-        "keep the frozen encoder's states on disk",
-        choices=CACHES,
-        retired={"always": "use auto, which keeps the states of every frozen encoder"},
-    )
-    cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
-    # How "meaning" is trained
-    objective: str = setting("contrastive", "what trains the gates; see training/removal.py", choices=OBJECTIVES)
-    meaning: str | None = setting(None, "a checkpoint that has it on this encoder: it is taken, not trained; or `released`")
-    removal_sentences: int = setting(8000, "sentences of which subsets are encoded, a random choice", at_least=1)
-    removal_subsets: int = setting(2, "subsets of each of them, two and two of one size", at_least=2)
-    removal_epochs: int = setting(10, "passes over all subsets", at_least=1)
-    removal_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
-    # How "entities" is trained, where the model has a selector of that name; see training/form.py
-    entities_epochs: int = setting(1, "passes over all text; 0 leaves it as the contrastive objective made it", at_least=0)
-    entities_learning_rate: float = setting(1e-3, "at its beginning", above=0)
-    # How selectors that part are trained, where the model has one that is called `kind`; see training/specialise.py
-    kinds: int = setting(10, "how many selectors `kind` stands for", at_least=2, reason="one has nothing to part from")
-    kinds_steps: int = setting(800, "steps of their fit", at_least=1)
-    kinds_learning_rate: float = setting(1e-3, "at the beginning of this fit", above=0)
-    selector_names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009
     # The rest
     surface: bool = setting(True, "estimate the surface view's log-odds on the training text at the end")
+    cache: str = setting("auto", "auto keeps the states of a frozen encoder on disk", choices=CACHES)
+    cache_type: str = setting("float16", "element type of the kept states", choices=STORE_TYPES)
     trackers: list[str] = setting([], "accelerate's trackers: tensorboard, wandb, trackio, ...")  # noqa: RUF009
-    log_every: int = setting(5, "steps between entries of the log", at_least=1)
     output: str = setting("runs/default", "folder for the result, its log and its checkpoints")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.meaning is not None and self.objective != "removal":
-            raise ValueError(
-                f"meaning: {self.meaning!r} is taken instead of being trained by removal, and objective is "
-                f"{self.objective!r}; use objective: removal, or leave meaning out."
-            )
+        if not self.selectors:
+            raise ValueError("selectors names no selector; give {NAME: {reads: ..., train: {objective: ...}}}.")
+        for name, values in self.selectors.items():
+            _check_selector(name, values)
+        # With every setting of its objective, so that a saved recipe says all.
+        objectives = self.objectives
+        self.selectors = {
+            name: {**values, "train": {"objective": objectives[name].NAME, **objectives[name].as_dict()}}
+            for name, values in self.selectors.items()
+        }
+        _check_contrastive(objectives)
+        _check_parts(self, objectives)
+
+    @property
+    def objectives(self) -> dict[str, ObjectiveSettings]:
+        """How each selector is trained, by its name in the recipe."""
+        return {
+            name: read_objective(f"selectors.{name}.train", values.get("train")) for name, values in self.selectors.items()
+        }
+
+    def selector_settings(self) -> dict[str, dict[str, Any]]:
+        """Fields of every SelectorConfig, by name. A selector whose objective is `parts` becomes as many as its `count`,
+        and a list as its target rate gives each its own.
+
+        >>> part = {"unit": "part", "target_rate": [0.1, 0.2], "train": {"objective": "parts", "count": 2}}
+        >>> meaning = {"unit": "word", "train": {"objective": "removal"}}
+        >>> recipe = Recipe(selectors={"meaning": meaning, "part": part})
+        >>> {name: values.get("target_rate") for name, values in recipe.selector_settings().items()}
+        {'meaning': None, 'part_1': 0.1, 'part_2': 0.2}
+        """
+        settings: dict[str, dict[str, Any]] = {}
+        for name, objective in self.objectives.items():
+            names = expand_name(name, objective)
+            values = {key: value for key, value in self.selectors[name].items() if key != "train"}
+            rates = values.get("target_rate")
+            for number, each in enumerate(names):
+                settings[each] = deepcopy(values)
+                if isinstance(objective, PartsSettings) and isinstance(rates, list):
+                    settings[each]["target_rate"] = rates[number]
+        return settings
+
+    def config_settings(self) -> dict[str, Any]:
+        """Keywords of HardKumaConfig."""
+        return {**self.model, "selectors": self.selector_settings()}
 
     def check_model(self) -> None:
-        """Raise ValueError where `model` has a name or a value that HardKumaConfig refuses.
+        """Raise ValueError where `model` or a selector has a name or a value that HardKumaConfig refuses.
 
-        >>> Recipe(model={"temprature": 0.3}).check_model()
+        >>> meaning = {"train": {"objective": "contrastive"}}
+        >>> Recipe(selectors={"meaning": meaning}, model={"temprature": 0.3}).check_model()
         Traceback (most recent call last):
         ValueError: unknown config name 'temprature': did you mean 'temperature'?
         """
-        from ..configuration_hardkuma import ENTITIES, HardKumaConfig  # takes seconds, which `--help` should not
+        from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
 
-        config = HardKumaConfig(**self.model_settings())
-        if self.objective == "removal" and ENTITIES in config.names and not self.entities_epochs:
-            raise ValueError(
-                f"entities_epochs: 0 would leave {ENTITIES!r} at random, since objective: removal trains 'meaning' alone; "
-                "give 1 or more, or have no such selector (model.selector_names: [meaning])."
-            )
+        HardKumaConfig(**self.config_settings())
 
-    def model_settings(self) -> dict[str, Any]:
-        """`model`, with as many selectors as there are kinds where it has one that is called `kind`. A list of target
-        rates gives each kind its own. What is set for a selector that is not among `selector_names` does not count.
+    def groups(self) -> list[tuple[ObjectiveSettings, list[str]]]:
+        """Objectives with the names of the selectors that each trains, in the order of fitting. Those whose objective is
+        contrastive are trained together.
 
-        >>> model = {"selector_names": ["meaning", "kind"], "target_rate": {"meaning": 0.3, "kind": [0.1, 0.2]}}
-        >>> Recipe(model=model, kinds=2).model_settings()["target_rate"]
-        {'meaning': 0.3, 'kind_1': 0.1, 'kind_2': 0.2}
+        >>> recipe = load_recipe("default")
+        >>> [(objective.NAME, names) for objective, names in recipe.groups()]
+        [('removal', ['meaning']), ('form', ['entities'])]
         """
-        names = self.model.get("selector_names") or []
-        if KIND not in names:
-            if self.selector_names is not None:
-                raise ValueError(f"selector_names names what {KIND!r} stands for, but model.selector_names is {names}.")
-            return {key: _of_names(value, names) for key, value in self.model.items()}
-        kinds = [f"{KIND}_{number}" for number in range(1, self.kinds + 1)]
-        if self.selector_names is not None and len(self.selector_names) != self.kinds:
-            raise ValueError(f"selector_names has {len(self.selector_names)} names for kinds={self.kinds}.")
-        settings = {}
-        for key, value in self.model.items():
-            if isinstance(value, dict) and KIND in value:
-                given = value[KIND]
-                each = given if key == "target_rate" and isinstance(given, list) else [given] * self.kinds
-                if len(each) != self.kinds:
-                    raise ValueError(f"target_rate has {len(each)} values for kinds={self.kinds}: {each}.")
-                value = {name: item for name, item in value.items() if name != KIND} | dict(zip(kinds, each, strict=True))
-            settings[key] = value
-        return {**settings, "selector_names": [name for name in names if name != KIND] + kinds}
+        groups: list[tuple[ObjectiveSettings, list[str]]] = []
+        for kind in OBJECTIVES.values():
+            chosen = {name: settings for name, settings in self.objectives.items() if type(settings) is kind}
+            if kind is ContrastiveSettings and chosen:
+                groups.append((next(iter(chosen.values())), list(chosen)))
+            else:
+                groups += [(settings, expand_name(name, settings)) for name, settings in chosen.items()]
+        return groups
 
 
-def _of_names(value: Any, names: list[str]) -> Any:
-    """What is set for each of several selectors, for these alone. (Where one of these is missing, the config says so.)"""
-    if names and isinstance(value, dict) and set(names) < set(value):
-        return {name: value[name] for name in names}
-    return value
+def expand_name(name: str, objective: ObjectiveSettings) -> list[str]:
+    """The selectors that one of a recipe stands for: itself, but for `parts`.
+
+    >>> expand_name("part", PartsSettings(count=2)), expand_name("part", PartsSettings(count=2, names=["nouns", "verbs"]))
+    (['part_1', 'part_2'], ['nouns', 'verbs'])
+    """
+    if not isinstance(objective, PartsSettings):
+        return [name]
+    return objective.names or [f"{name}_{number}" for number in range(1, objective.count + 1)]
+
+
+def _check_selector(name: Any, values: Any) -> None:
+    if name is None or name == "":
+        raise ValueError(f"selectors: a selector has no name; give {{NAME: {values!r}}}.")
+    if not isinstance(name, str):
+        raise ValueError(f"selectors: the name of a selector must be text, got {name!r}: put it in quotes.")
+    if not isinstance(values, Mapping):
+        raise ValueError(f"selectors.{name} must be {{reads: ..., train: {{objective: ...}}}}, got {values!r}.")
+
+
+def _check_contrastive(objectives: Mapping[str, ObjectiveSettings]) -> None:
+    together = {name: value for name, value in objectives.items() if isinstance(value, ContrastiveSettings)}
+    first = next(iter(together), "")
+    for name, settings in together.items():
+        for key, value in settings.as_dict().items():
+            if value != getattr(together[first], key):
+                raise ValueError(
+                    f"selectors whose objective is contrastive are trained together, with one `train` block: {key} is "
+                    f"{getattr(together[first], key)!r} for {first} and {value!r} for {name}."
+                )
+
+
+def _check_parts(recipe: Recipe, objectives: Mapping[str, ObjectiveSettings]) -> None:
+    parts = {name: value for name, value in objectives.items() if isinstance(value, PartsSettings)}
+    if len(parts) > 1:
+        raise ValueError(f"one selector can stand for parts, which divide all words: got {', '.join(parts)}.")
+    for name, settings in parts.items():
+        rates = recipe.selectors[name].get("target_rate")
+        for key, values in (("train.names", settings.names), ("target_rate", rates)):
+            if isinstance(values, list) and len(values) != settings.count:
+                raise ValueError(f"selectors.{name}.{key} has {len(values)} values for count {settings.count}: {values}.")
+        names = [each for other in objectives for each in expand_name(other, objectives[other])]
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise ValueError(f"selectors.{name}.train.names: two selectors would be called {twice[0]!r}.")
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
-def recipe_keys(kind: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
-    """All keys in the order of their declaration.
+def recipe_keys(cls: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
+    """All keys at the top level, in the order of their declaration.
 
-    >>> [key.wanted for key in recipe_keys() if key.name in ("warmup", "max_steps", "surface")]
-    ['a whole number >= 1, or null', 'a number in [0, 1)', 'true or false']
+    >>> [key.wanted for key in recipe_keys() if key.name in ("held_out", "max_sentences", "surface")]
+    ['a whole number >= 1, or null', 'a whole number >= 1', 'true or false']
     """
-    return settings_of(kind)
+    return settings_of(cls)
 
 
 def find_recipe(name: str | Path, folder: Path = RECIPES) -> Path:
@@ -229,52 +265,128 @@ def find_recipe(name: str | Path, folder: Path = RECIPES) -> Path:
     raise FileNotFoundError(f"no recipe at {name}; those that come along: {', '.join(bundled)}.")
 
 
-def load_recipe(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe from a YAML file (see `find_recipe`) with overrides; `model.temperature` reaches into the model's settings.
+def load_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe from a YAML file (see `find_recipe`) with overrides, by the names of the command line.
 
-    >>> load_recipe(overrides={"epochs": 1, "model.temperature": 0.2}).model
-    {'temperature': 0.2}
+    >>> recipe = load_recipe("default", {"model.view": "input", "selectors.entities": None, "train.epochs": 2})
+    >>> recipe.model["view"], list(recipe.selectors), recipe.selectors["meaning"]["train"]["epochs"]
+    ('input', ['meaning'], 2)
     """
     values = read_values(path, Recipe)
-    values = {**values, "model": values.get("model") or {}}
     for key, value in (overrides or {}).items():
-        if key.startswith("model.") and isinstance(values["model"], dict):
-            values["model"] = {**values["model"], key.removeprefix("model."): value}
-        else:
-            values[key] = value
+        apply_override(values, key, value)
     return make_recipe(values, Recipe)
 
 
-def read_values(path: str | Path | None, kind: type[BaseRecipe]) -> dict[str, Any]:
-    """What a recipe's file says, unchecked; nothing where no file is named."""
-    if path is None:
-        return {}
-    path = find_recipe(path, kind.FOLDER)
+def apply_override(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set one key of a recipe's values, in place:
+
+    NAME                      a key at the top level
+    model.NAME                a field of the model
+    selectors.NAME            a whole selector; None leaves it out
+    selectors.NAME.KEY        a field of a selector
+    selectors.NAME.train.KEY  a setting of its objective; another `objective` leaves the settings of the old one behind
+    train.KEY                 a setting of every objective that has it
+    """
+    first, *rest = key.split(".")
+    if not rest:
+        values[key] = value
+    elif first == "model":
+        values["model"] = {**(values.get("model") or {}), ".".join(rest): value}
+    elif first == "train":
+        _set_everywhere(values, ".".join(rest), value)
+    elif first == "selectors":
+        _set_of_selector(values, rest, value)
+    else:
+        check_key(key)
+
+
+def _set_of_selector(values: dict[str, Any], path: list[str], value: Any) -> None:
+    selectors = values["selectors"] = dict(values.get("selectors") or {})
+    name, *rest = path
+    if name not in selectors and (rest or value is None):
+        raise ValueError(f"this recipe has no selector {name!r}: {suggest(name, map(str, selectors))}")
+    if not rest and value is None:
+        del selectors[name]
+    elif not rest:
+        selectors[name] = value
+    elif rest[0] == "train" and len(rest) > 1:
+        train, setting_name = dict(selectors[name].get("train") or {}), ".".join(rest[1:])
+        if setting_name == "objective" and train.get("objective") != value:
+            train = {}
+        selectors[name] = {**selectors[name], "train": {**train, setting_name: value}}
+    else:
+        selectors[name] = {**selectors[name], ".".join(rest): value}
+
+
+def _set_everywhere(values: dict[str, Any], key: str, value: Any) -> None:
+    changed, known = False, []
+    for name, settings in _trained(values):
+        names = [one.name for one in settings_of(settings)]
+        known += [other for other in names if other not in known]
+        if key in names:
+            _set_of_selector(values, [name, "train", key], value)
+            changed = True
+    if not changed:
+        raise ValueError(f"no objective of this recipe has a setting {key!r}: {suggest(key, known)}")
+
+
+def _trained(values: Mapping[str, Any]) -> Iterator[tuple[str, type[ObjectiveSettings]]]:
+    """Selectors of a recipe's unchecked values, with the type of their objectives' settings."""
+    for name, selector in (values.get("selectors") or {}).items():
+        train = selector.get("train") if isinstance(selector, Mapping) else None
+        objective = train.get("objective") if isinstance(train, Mapping) else None
+        if isinstance(objective, str) and objective in OBJECTIVES:
+            yield name, OBJECTIVES[objective]
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A key that stands twice in a mapping is an error, where YAML would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: list[Any] = []
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise ValueError(f"{key!r} stands twice, the second time in line {key_node.start_mark.line + 1}")
+            seen.append(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_values(path: str | Path, cls: type[BaseRecipe]) -> dict[str, Any]:
+    """What a recipe's file says, unchecked."""
+    path = find_recipe(path, cls.FOLDER)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold `key: value` lines, got {type(values).__name__}.")
     return values
 
 
-def make_recipe(values: Mapping[str, Any], kind: type[AnyRecipe]) -> AnyRecipe:
+def make_recipe(values: Mapping[str, Any], cls: type[AnyRecipe]) -> AnyRecipe:
     """A recipe of these values; an unknown key is an error."""
     for key in values:
-        check_key(key, kind)
-    return kind(**values)
+        check_key(key, cls)
+    return cls(**{key: {} if value is None and key in ("model", "selectors") else value for key, value in values.items()})
 
 
-def check_key(name: str, kind: type[BaseRecipe] = Recipe) -> None:
-    """Raise ValueError, with what was probably meant, for a key that no recipe has.
+def check_key(name: Any, cls: type[BaseRecipe] = Recipe) -> None:
+    """Raise ValueError, with what was probably meant or where it is now, for a key that no recipe has.
 
-    >>> check_key("epoch")
+    >>> check_key("epochs")
     Traceback (most recent call last):
-    ValueError: unknown recipe key 'epoch': did you mean 'epochs'?
+    ValueError: unknown recipe key 'epochs': it is now `epochs` of an objective: selectors.NAME.train.epochs in a recipe, \
+--train.epochs on the command line.
     """
-    known = [key.name for key in recipe_keys(kind)]
-    if name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}."
-        raise ValueError(f"unknown recipe key {name!r}: {hint}")
+    known = [key.name for key in recipe_keys(cls)]
+    if name in known:
+        return
+    if cls is Recipe and name in MOVED:
+        raise ValueError(f"unknown recipe key {name!r}: it is now {MOVED[name]}.")
+    raise ValueError(f"unknown recipe key {name!r}: {suggest(name, known)}")

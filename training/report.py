@@ -1,47 +1,63 @@
-"""What a run leaves for people: plots, the sections of its card, the record of versions."""
+"""What a run leaves: the model with its card, plots, log, and the record of versions."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.files import write_atomically
 from ..common.showcase import SHOWCASE, name_sources
 from ..common.versions import versions
-from ..evaluation.kinds import Kinds
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
-from .criterion import Quality
-from .fitting import RELEASED
-from .form import FormTraining
-from .recipe import Recipe, TextRecipe
-from .removal import Removal
+from .criterion import Quality, selection_quality
 
-KINDS_PICTURE = "kinds.png"
+if TYPE_CHECKING:
+    from .objectives.base import Report
+    from .recipe import TextRecipe
+    from .run import Run
 
 
-@dataclass(frozen=True)
-class Story:
-    """What a run did, as far as its card tells.
+def save_run(run: Run) -> Path:
+    """Write `model/`, complete with card, plots, log and record; what the run needed for itself goes. The folder."""
+    folder = run.output / "model"
+    run.on_main(_save, run, folder)
+    if run.recipe.trackers:
+        run.accelerator.end_training()
+    return folder
 
-    Attributes:
-        sentences: how many were trained on.
-        best_step: whose state was best by the label-free criterion.
-        removal, form: what happened in these phases, where they took place.
-        plots: names of the pictures beside the card.
-        kinds: what selectors that part make of some text.
-    """
 
-    sentences: int
-    best_step: int
-    removal: Removal | None = None
-    form: FormTraining | None = None
-    plots: Sequence[str] = ()
-    kinds: Kinds | None = None
+def _save(run: Run, folder: Path) -> None:
+    model, recipe = run.model.eval(), run.recipe
+    reports = [objective.report(run) for objective in run.objectives]
+    for report in reports:
+        for entry in report.entries:
+            run.record(entry)
+    qualities = {}
+    for number, name in enumerate(model.config.names if len(run.held_out) else []):
+        qualities[name] = selection_quality(model, run.store, run.held_out, number)
+        run.record({"phase": "saved", "selector": name, **qualities[name].as_dict()})
+    run.write_log()
+    model.save_pretrained(folder, card=card_sections(run, reports, qualities, _measure_entities(run)))
+    write_record(folder, recipe, time.time() - run.started, run.accelerator.num_processes)
+    for name in ("log.jsonl", *(plot for report in reports for plot in report.plots)):
+        write_atomically(folder / name, (run.output / name).read_bytes())
+    for temporary in ("checkpoints", "store"):
+        shutil.rmtree(run.output / temporary, ignore_errors=True)
+
+
+def _measure_entities(run: Run) -> dict[str, float] | None:
+    """Against the gold words of the development file, if there is one; parts are measured by their objective."""
+    if run.recipe.dev is None or run.model.config.parts:
+        return None
+    from ..evaluation.entities import entity_numbers
+
+    return entity_numbers(run.model, run.recipe.dev)
 
 
 def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float], folder: Path) -> list[str]:
@@ -60,7 +76,7 @@ def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float
         axes.plot([entry["step"] for entry in steps], [entry[name] for entry in steps], label=name.removeprefix("loss/"))
     axes.set(xlabel="step", ylabel="unweighted term", title="Loss and its terms")
     axes.legend()
-    _save(figure, folder / "losses.png")
+    _save_figure(figure, folder / "losses.png")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot([e["step"] for e in steps], [e["rate"] for e in steps], label="selection rate (training)")
     for rate in sorted(set(target_rates)):
@@ -69,11 +85,11 @@ def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float
         axes.plot([e["step"] for e in evaluations], [e["score"] for e in evaluations], marker="o", label="held-out score")
     axes.set(xlabel="step", ylim=(0, 1), title="Selection rate and label-free score")
     axes.legend()
-    _save(figure, folder / "rate.png")
+    _save_figure(figure, folder / "rate.png")
     return ["losses.png", "rate.png"]
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save_figure(figure: Any, path: Path) -> None:
     from matplotlib import pyplot
 
     drawn = io.BytesIO()
@@ -103,11 +119,7 @@ def _escape(text: str) -> str:
 
 
 def card_sections(
-    model: HardKumaModel,
-    recipe: Recipe,
-    story: Story,
-    qualities: Mapping[str, Quality],
-    dev: dict[str, float] | None,
+    run: Run, reports: Sequence[Report], qualities: Mapping[str, Quality], dev: dict[str, float] | None
 ) -> dict[str, str]:
     """The fields of the card that a run knows.
 
@@ -115,57 +127,27 @@ def card_sections(
         qualities: of the gates that are saved, by the name of the selector.
         dev: figures against a labelled file, where the recipe names one.
     """
+    about = (
+        f"Trained without labels on {len(run.rows):,} sentences of {name_sources(run.recipe.data)} by the recipe in "
+        f"`recipe.yaml` (seed {run.recipe.seed})."
+    )
     return {
-        "training": "\n\n".join(_training_paragraphs(model, recipe, story)),
-        "plots": _plots(story.plots),
-        "evaluation": _evaluation(model, qualities, dev, story.kinds),
-        "examples": _examples(model),
+        "training": "\n\n".join([about, *(report.paragraph for report in reports)]),
+        "plots": _plots([plot for report in reports for plot in report.plots]),
+        "evaluation": "\n\n".join(_evaluation(run, reports, qualities, dev)),
+        "examples": _examples(run.model),
     }
 
 
-def _training_paragraphs(model: HardKumaModel, recipe: Recipe, story: Story) -> Iterator[str]:
-    data, names = name_sources(recipe.data), model.config.names
-    about = f"Trained without labels on {story.sentences:,} sentences of {data} by the recipe in `recipe.yaml` "
-    about += f"(seed {recipe.seed}"
-    if recipe.meaning is not None:
-        taken = names[model.config.find_selector()]
-        source = "the head that comes with hardkuma" if recipe.meaning == RELEASED else f"`{recipe.meaning}`"
-        yield f"{about}).\n\nGates of `{taken}`: those of {source}, not trained here."
-    elif story.removal is None:
-        yield (
-            f"{about}, batches of {recipe.batch_size}, {recipe.batches}); the state of step {story.best_step} was best by "
-            "the label-free criterion below."
-        )
-    else:
-        yield (
-            f"{about}).\n\nGates of `{names[model.config.find_selector()]}`: {story.removal.subsets:,} subsets of the "
-            f"words of {story.removal.sentences:,} sentences were encoded, and the gates' log-odds fitted so that their "
-            "sum over a subset tells how much of the sentence's embedding it keeps and how much is lost without it "
-            f"(unexplained variance {story.removal.unexplained:.2f})."
-        )
-    if story.form is not None:
-        yield story.form.describe()
-    if story.kinds is not None:
-        yield (
-            f"Gates of {', '.join(f'`{name}`' for name in story.kinds.names)}: they divide the words among themselves by "
-            "kind. Each sees a word as itself and as a gap between its neighbours; the views are aligned, the selectors "
-            f"separated, and together they select what `{names[model.config.find_selector()]}` does. No label takes part: "
-            "their names are their most typical words, unless somebody gave others."
-        )
-
-
 def _plots(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    pictures = "\n".join(f"![{Path(name).stem}]({name})" for name in names)
-    title = "Selectors x parts of speech" if list(names) == [KINDS_PICTURE] else "Losses and selection rate over the run"
-    return f"\n{title}:\n\n{pictures}"
+    return "".join(f"\n![{Path(name).stem}]({name})" for name in names)
 
 
 def _evaluation(
-    model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None, kinds: Kinds | None
-) -> str:
-    evaluation = "No held-out text was evaluated."
+    run: Run, reports: Sequence[Report], qualities: Mapping[str, Quality], dev: dict[str, float] | None
+) -> list[str]:
+    """Paragraphs."""
+    config, paragraphs = run.model.config, ["No held-out text was evaluated."]
     if qualities:
         lines = [
             "On held-out text of the same source, with the gates as they are saved, keeping the most probable words of "
@@ -175,19 +157,16 @@ def _evaluation(
             "|---|---:|---:|---:|---:|",
         ]
         for name, quality in qualities.items():
-            rate = model.config.of_selector("target_rate", model.config.names.index(name))
+            rate = config.selectors[name].target_rate
             cells = (quality.sufficiency, quality.remainder, quality.rate)
             lines.append(f"| {name} | {rate:g} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
-        evaluation = "\n".join(lines)
+        paragraphs = ["\n".join(lines)]
     if dev is not None:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in dev.items())
-        evaluation += (
-            f"\n\nAgainst the gold entity words of the development file, which took no part in training: {numbers}."
+        paragraphs.append(
+            f"Against the gold entity words of the development file, which took no part in training: {numbers}."
         )
-    if kinds is not None:
-        where = "some training text" if kinds.tags is None else "the development file, whose tags took no part in training"
-        evaluation += f"\n\nSelectors that part, on {where}:\n\n{kinds.describe()}"
-    return evaluation
+    return paragraphs + [report.evaluation for report in reports if report.evaluation]
 
 
 def _examples(model: HardKumaModel) -> str:

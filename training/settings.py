@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -20,7 +22,6 @@ class Rule:
     above: float | None = None
     below: float | None = None
     reason: str = ""  # why the range is what it is, where that is not plain
-    retired: Mapping[Any, str] = field(default_factory=dict)  # values of earlier versions, and what to use instead
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
@@ -75,9 +76,8 @@ class Setting:
         value = self._convert(value)
         if not (self._has_type(value) and self._in_range(value)):
             reason = self.rule.reason
-            if self.kind is str:
-                quotes = "put it in quotes, since YAML takes it for something else than text"
-                reason = self.rule.retired.get(value, "") if isinstance(value, str) else quotes
+            if self.kind is str and not isinstance(value, str):
+                reason = "put it in quotes, since YAML takes it for something else than text"
             reason = f": {reason}" if reason else ""
             raise ValueError(f"{self.name} must be {self.wanted}{';' if self.rule.choices else ','} got {value!r}{reason}.")
         return value
@@ -111,8 +111,9 @@ class Setting:
         )
 
 
+@cache
 def settings_of(cls: type) -> tuple[Setting, ...]:
-    """The fields of a dataclass that were declared by `setting`, in order.
+    """The fields of a dataclass that was declared by `setting`s, in order.
 
     >>> @dataclass
     ... class Example:
@@ -130,6 +131,37 @@ def settings_of(cls: type) -> tuple[Setting, ...]:
         default = declared.default if factory is dataclasses.MISSING else factory()
         settings.append(Setting(declared.name, kind, optional, default, declared.metadata["rule"]))
     return tuple(settings)
+
+
+class Settings:
+    """Base of dataclasses of `setting`s: every value is checked when the object is made.
+
+    >>> @dataclass
+    ... class Example(Settings):
+    ...     size: int = setting(3, "how many", at_least=1)
+    >>> Example(size=0)
+    Traceback (most recent call last):
+    ValueError: size must be a whole number >= 1, got 0.
+    """
+
+    def __post_init__(self) -> None:
+        for key in settings_of(type(self)):
+            setattr(self, key.name, key.check(getattr(self, key.name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every setting with its value, defaults filled in."""
+        return {key.name: getattr(self, key.name) for key in settings_of(type(self))}
+
+
+def suggest(name: Any, known: Iterable[str]) -> str:
+    """What was probably meant by a name that is none of these, or all of these.
+
+    >>> suggest("epoch", ["epochs", "subsets"]), suggest("zzz", ["epochs", "subsets"])
+    ("did you mean 'epochs'?", 'known: epochs, subsets.')
+    """
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}."
 
 
 def read_numbers(value: Any) -> Any:

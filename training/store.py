@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from ..batch_hardkuma import content_mask, to_device
 from ..common.files import write_atomically
+from ..configuration_hardkuma import HardKumaConfig
 from ..modeling_hardkuma import HardKumaModel
 from ..words_hardkuma import SurfaceIndex, find_words
 
@@ -77,7 +78,7 @@ class TokenFile:
         """These sentences as `model` takes them, on its device; without stored states if those do not matter."""
         inputs = to_device(self.fetch(rows, shapes=True, states=states), model.device)
         shapes = inputs["surface_ids"]
-        if not model.config.reads("shape"):
+        if not model.config.reads("form"):
             del inputs["surface_ids"]
         content = content_mask(model.config, inputs["input_ids"], inputs["attention_mask"], None)
         return StoredBatch(rows, inputs, content, shapes)
@@ -217,7 +218,7 @@ def build_store(
 def write_tokens(model: HardKumaModel, texts: Sequence[str], folder: str | Path, progress: bool = True) -> TokenFile:
     """Tokenise the texts, unless the folder already holds exactly this; one that holds anything else is emptied."""
     folder, config = Path(folder), model.config
-    digest = _digest([config.encoder_fingerprint, config.max_seq_length, texts_digest(texts)])
+    digest = _digest([model.encoder_fingerprint(), config.max_seq_length, texts_digest(texts)])
     meta = folder / "tokens.json"
     if meta.is_file() and json.loads(meta.read_text())["digest"] == digest:
         return TokenFile(folder)
@@ -251,7 +252,7 @@ def encode_sentences(
 
     wanted = mark(rows(cache_type is not None))
     parts: list[Any] = [tokens.digest, cache_type, config.pooling_mode, config.projections, config.reads("attention")]
-    parts += [config.attention_layers, config.normalize, config.inner_layers]
+    parts += [config.attention_layers, config.normalize, inner_layers(config)]
     parts += [hashlib.sha256(wanted.tobytes()).hexdigest()]
     key, meta = _digest(parts), folder / "meta.json"
     if meta.is_file() and json.loads(meta.read_text())["key"] == key:
@@ -272,10 +273,15 @@ def encode_sentences(
         "hidden": config.hidden_size,
         "dim": dim,
         "attention": cache_type is not None and config.reads("attention"),
-        "inner": len(config.inner_layers) if cache_type is not None else 0,
+        "inner": len(inner_layers(config)) if cache_type is not None else 0,
     }
     write_atomically(meta, json.dumps(content))
     return StateStore(folder)
+
+
+def inner_layers(config: HardKumaConfig) -> list[int]:
+    """Numbers of the layers below the last whose states selectors read."""
+    return [layer for layer in config.layers() if layer < config.num_hidden_layers]
 
 
 def _digest(parts: list[Any]) -> str:
@@ -284,7 +290,7 @@ def _digest(parts: list[Any]) -> str:
 
 def _widths_of_states(model: HardKumaModel) -> dict[str, int]:
     """What is stored per token: the last states and, where selectors read other layers, those, side by side."""
-    hidden, inner = model.config.hidden_size, len(model.config.inner_layers)
+    hidden, inner = model.config.hidden_size, len(inner_layers(model.config))
     return {"states": hidden, **({"layer_states": inner * hidden} if inner else {})}
 
 

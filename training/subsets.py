@@ -2,23 +2,20 @@
 
     value(S) = cos(embedding of S alone, embedding) + 1 - cos(embedding without S, embedding)
 
-Encoding subsets is what training by removal costs, so removed tokens are left out of the batch, and those that stay keep
-their positions: the same embeddings as under an attention mask, at the price of the tokens that are left.
+Encoding subsets is what the removal objective costs; `HardKumaModel.encode_subsets` leaves removed tokens out of the batch.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import zlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -28,14 +25,15 @@ from ..common.files import open_atomically
 from ..evaluation.faithfulness import RATES
 from ..gate_head_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
-from ..pooling_hardkuma import pool
-from .sentences import Sentences, TokenWords
+from .words import Sentences, TokenWords
 
-TOKENS = 6144  # of one batch, with padding
+if TYPE_CHECKING:
+    from .run import Run
+
+BATCH = 512  # subsets that are encoded together
 CHUNK = 4096  # subsets between two looks at the clock; what an interrupted run may have to measure again
-TOLERANCE = 1e-4
 
-Job = tuple[int, list[int]]
+Job = tuple[int, list[int]]  # number of a sentence, and the numbers of some of its words
 
 
 def subset_sizes(words: int) -> list[int]:
@@ -48,10 +46,9 @@ def subset_sizes(words: int) -> list[int]:
 
 
 def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> list[Job]:
-    """`number` random subsets of each sentence, two and two of one size, since they are compared within a size.
+    """`number` random subsets of each sentence, in pairs of one size, since they are compared within a size.
 
-    They hang on the sentence's tokens and the seed, and not on the other sentences: what they are worth is the same where
-    there is more text, or less.
+    Seeded per sentence, by its tokens: more text, or less, does not change the subsets of a sentence.
 
     >>> sentence = TokenWords(ids=np.arange(10), words=np.arange(10) - 1)
     >>> jobs = random_subsets([sentence, sentence], 2, seed=0)
@@ -69,118 +66,56 @@ def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> l
     return jobs
 
 
-class SubsetEncoder:
-    """Runs a model's encoder over parts of sentences.
+@torch.inference_mode()
+def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchors: Tensor, jobs: Sequence[Job]) -> Tensor:
+    """(jobs, 2) on the CPU: cosine to the sentence's embedding of the words alone, and of the sentence without them.
+
+    Args:
+        anchors: (sentences, dim) embeddings of the whole sentences.
 
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> ids = np.array(model.tokenizer("Marie Curie moved.")["input_ids"])
-    >>> encoder = SubsetEncoder(model)
-    >>> whole, part = encoder.embed([(ids, np.ones(len(ids), dtype=bool)), (ids, ids != ids[3])])
-    >>> bool(torch.allclose(whole, model(input_ids=torch.tensor(ids)[None]).anchor_embedding[0], atol=1e-5))
-    True
+    >>> sentence = TokenWords(ids, np.array([-1, 0, 1, 2, 3, -1]))
+    >>> anchor = model(input_ids=torch.tensor(ids)[None]).anchor_embedding
+    >>> subset_cosines(model, [sentence], anchor, [(0, [0, 1]), (0, [0, 1, 2, 3])]).round(decimals=1)[:, 0]
+    tensor([0.8000, 1.0000])
     """
-
-    def __init__(self, model: HardKumaModel):
-        self.model = model
-        # The first position, where the encoder takes positions from outside; None where tokens must stay in place.
-        self.first_position: int | None = None
-        self.first_position = self._find_first_position()
-
-    @torch.inference_mode()
-    def embed(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Tensor:
-        """Embeddings, (rows, dim) on the CPU, of (token ids, which of them are kept)."""
-        lengths = [int(kept.sum()) if self.first_position is not None else len(ids) for ids, kept in rows]
-        order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
-        vectors: list[Tensor] = []
-        start = 0
-        while start < len(order):
-            size = max(1, TOKENS // max(1, lengths[order[start]]))
-            vectors.append(self._embed_batch([rows[i] for i in order[start : start + size]]).float().cpu())
-            start += size
-        result = torch.empty(len(rows), vectors[0].shape[1])
-        result[order] = torch.cat(vectors)
-        return result
-
-    def values(self, sentences: Sequence[TokenWords], anchors: Tensor, jobs: Sequence[tuple[int, Sequence[int]]]) -> Tensor:
-        """(jobs, 2): cosine to the sentence's embedding of the words alone, and of the sentence without them.
-
-        Args:
-            anchors: (sentences, dim) embeddings of the whole sentences.
-            jobs: number of a sentence, and the numbers of some of its words.
-        """
-        rows = []
-        for number, words in jobs:
-            tokens = sentences[number]
-            inside, special = np.isin(tokens.words, np.asarray(words)), tokens.words < 0
-            rows += [(tokens.ids, inside | special), (tokens.ids, ~inside)]
-        vectors = self.embed(rows).unflatten(0, (-1, 2))
-        of_jobs = anchors[[number for number, _ in jobs]][:, None]
-        return cosine_similarity(vectors, of_jobs, dim=-1)
-
-    def _embed_batch(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> Tensor:
-        model, first = self.model, self.first_position
-        packed = first is not None
-        length = max(int(kept.sum()) if packed else len(ids) for ids, kept in rows)
-        ids = np.zeros((len(rows), max(length, 1)), dtype=np.int64)
-        mask, positions = np.zeros_like(ids), np.zeros_like(ids)
-        for row, (tokens, kept) in enumerate(rows):
-            places = np.flatnonzero(kept) if packed else np.arange(len(tokens))
-            ids[row, : len(places)], positions[row, : len(places)] = tokens[places], places
-            mask[row, : len(places)] = kept[places]
-        tensors = [torch.from_numpy(array).to(model.device) for array in (ids, mask, positions)]
-        extra = {} if first is None else {"position_ids": tensors[2] + first}
-        states = model.encoder(input_ids=tensors[0], attention_mask=tensors[1], **extra).last_hidden_state
-        pooled = pool(states, tensors[1][:, None], model.config.pooling_modes)
-        return model.embed_pooled(pooled)[:, 0]
-
-    def _find_first_position(self) -> int | None:
-        """Tried out: families count positions from 0 or from behind the padding's, or do not take any from outside."""
-        model = self.model
-        if "position_ids" not in inspect.signature(model.encoder.forward).parameters:
-            return None
-        vocabulary = model.config.vocab_size
-        ids = np.arange(9) * (vocabulary // 9)
-        kept = np.arange(9) % 3 != 1
-        probe = [(ids, kept), (ids[:7], kept[:7])]
-        expected = self._embed_batch(probe)
-        for first in (0, (model.encoder.config.pad_token_id or 0) + 1):
-            self.first_position = first
-            try:
-                found = self._embed_batch(probe)
-            except (IndexError, RuntimeError, ValueError):
-                continue
-            if bool(torch.allclose(found, expected, rtol=0, atol=TOLERANCE * float(expected.abs().max()))):
-                return first
-        return None
+    result = torch.zeros(len(jobs), 2)
+    # Sentences of like length share a batch.
+    order = sorted(range(len(jobs)), key=lambda job: len(sentences[jobs[job][0]].ids))
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        length = max(len(sentences[jobs[job][0]].ids) for job in chosen)
+        ids, mask = (torch.zeros(len(chosen), length, dtype=torch.long) for _ in range(2))
+        kept = torch.zeros(len(chosen), 2, length)
+        for row, job in enumerate(chosen):
+            tokens, words = sentences[jobs[job][0]], jobs[job][1]
+            inside = torch.from_numpy(np.isin(tokens.words, words))
+            ids[row, : len(inside)] = torch.from_numpy(tokens.ids)
+            mask[row, : len(inside)] = 1
+            kept[row, :, : len(inside)] = torch.stack([inside, ~inside])
+        vectors = model.encode_subsets(*(tensor.to(model.device) for tensor in (ids, mask, kept))).float().cpu()
+        whole = anchors[[jobs[job][0] for job in chosen]][:, None]
+        result[chosen] = cosine_similarity(vectors, whole, dim=-1)
+    return result
 
 
 class ValueStore:
-    """Values of subsets, measured by all processes together and kept on disk."""
+    """Cosines of subsets, measured by all processes together and kept on disk."""
 
-    def __init__(
-        self,
-        folder: Path,
-        model: HardKumaModel,
-        sentences: Sentences,
-        accelerator: Accelerator,
-        interrupted: Callable[[], bool],
-        progress: bool,
-    ):
-        self.folder, self.sentences, self.accelerator = folder, sentences, accelerator
-        self.interrupted, self.progress = interrupted, progress
-        self.encoder = SubsetEncoder(model)
-        self.fingerprint = str(model.config.encoder_fingerprint)
+    def __init__(self, run: Run, sentences: Sentences):
+        self.run, self.accelerator, self.sentences = run, run.accelerator, sentences
+        self.folder, self.fingerprint = run.store.folder / "removal", run.model.encoder_fingerprint()
 
     def measure(self, anchors: Tensor, jobs: Sequence[Job]) -> Tensor | None:
         """(jobs, 2) cosines of the words alone and of the rest, in the order of the jobs; None if interrupted."""
         parts = []
-        main = self.accelerator.is_main_process
-        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=not (main and self.progress)) as bar:
+        with tqdm(total=len(jobs), desc="removing words", unit="subset", disable=self.run.quiet) as bar:
             for first in range(0, len(jobs), CHUNK):
                 chunk = jobs[first : first + CHUNK]
                 parts.append(self._chunk(chunk, anchors))
                 bar.update(len(chunk))
-                if self.interrupted():
+                if self.run.is_interrupted():
                     return None
         return torch.cat(parts) if parts else torch.zeros(0, 2)
 
@@ -195,7 +130,7 @@ class ValueStore:
         own = jobs[rank * share : (rank + 1) * share]
         values = torch.zeros(share, 2)
         if own:
-            values[: len(own)] = self.encoder.values(self.sentences.tokens, anchors, own)
+            values[: len(own)] = subset_cosines(self.run.model, self.sentences.tokens, anchors, own)
         joined = gather(values.to(self.accelerator.device)).cpu()[: len(jobs)]
         if self.accelerator.is_main_process:
             with open_atomically(path) as file:

@@ -71,8 +71,7 @@ class TextFile(Sequence[str]):
 def load_training_texts(recipe: TextRecipe, log: Callable[[str], None] = print) -> list[str]:
     """All sentences that the recipe names, in memory; `spool_training_texts` leaves them on disk.
 
-    >>> from hardkuma.training.recipe import Recipe
-    >>> len(load_training_texts(Recipe(max_sentences=10), log=lambda text: None))
+    >>> len(load_training_texts(TextRecipe(max_sentences=10), log=lambda text: None))
     10
     """
     return list(spool_training_texts(recipe, log))
@@ -87,8 +86,7 @@ def spool_training_texts(
         log: told how many there were and what was left out.
         folder: as of `TextFile`.
 
-    >>> from hardkuma.training.recipe import Recipe
-    >>> spool_training_texts(Recipe(max_sentences=10), log=lambda text: None)[0].count(" ") > 2
+    >>> spool_training_texts(TextRecipe(max_sentences=10), log=lambda text: None)[0].count(" ") > 2
     True
     """
     left_out: Counter[str] = Counter()

@@ -2,29 +2,81 @@
 
 A backend takes tokens and gives probabilities. How a text is cut into tokens, and what is made of the probabilities, is the
 same for all of them.
+
+onnxruntime needs a graph of the checkpoint and selector. It is made when it is first wanted, compared with the model, and
+kept in the user's cache:
+
+    $HF_HOME/hardkuma/KEY-DIGEST.onnx       KEY: weights, configuration, code, selector, precision and versions
+                                            DIGEST: of the file's content, so that a damaged one is known and made again
+
+A file appears there whole or not at all. All of the folder can be deleted at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import repeat
-from typing import NamedTuple
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ...configuration_hardkuma import check_choice
+from ...batch_hardkuma import content_mask, continuing_tokens
+from ...configuration_hardkuma import HardKumaConfig, check_choice
+from ...encoder_hardkuma import fingerprint
+from ...gate_head_hardkuma import GateHead
 from ...modeling_hardkuma import HardKumaModel
-from ...scoring_hardkuma import ALL, GateModel
-from .onnx_gates import BATCH_TOKENS, OnnxGates
+from ...scoring_hardkuma import ALL, GateModel, TextChunk
+from .onnx import (
+    GATES,
+    SINGLE_FILE,
+    TOLERANCE,
+    ExportError,
+    GateGraph,
+    encoder_products,
+    first_line,
+    has_int8_instructions,
+    open_session,
+    require_onnx,
+    write_graph,
+    write_int8,
+)
 
 logger = logging.get_logger(__name__)
 
 BACKENDS = ("torch", "onnx", "auto")
 TRIAL_SECONDS = 0.5  # for each backend
 TRIAL_LENGTH = 32  # tokens, those of a longish sentence
+PRECISIONS = ("fp32", "int8")
+BATCH_TOKENS = 512  # what fits into a core's own cache; larger batches are no faster
+AHEAD = 16  # batches for each thread that wait: enough for the time that it takes to tokenise further texts
+# The mean difference over tokens that int8 may have: what is further off is not the same model any more.
+INT8_TOLERANCE = 0.05
+# Sentences by which a graph is compared with the model.
+PROBES = (
+    "Marie Curie moved from Warsaw to Paris in 1891.",
+    "the train was late again, and nobody at the station knew why",
+    "Rain.",
+    "NASA, the EU and 14 other agencies signed a treaty on Tuesday; it costs $4,500 a year (or 3.2%).",
+    "She said that it would probably be warmer tomorrow, but that we should not count on it.",
+    "@ana_maria check out the new iPhone at https://example.org 🎉 #deal",
+    "Прага и Брно соединены железной дорогой. 東京は大きい。 L'été à Montréal est court.",
+    "The committee, which had been appointed in the spring, met every second week in a small room behind the library, and "
+    "by the time the first snow fell it had agreed on the wording of eleven of the thirty paragraphs of its report.",
+)
 
 
 class Backend(NamedTuple):
@@ -115,3 +167,308 @@ def measure_speed(gates: GateModel, selector: str | None = None, seconds: float 
 
     rows = sum(len(probabilities) for probabilities in gates.gate_batches(until_then(), selector))
     return rows / (time.perf_counter() - start)
+
+
+class OnnxGates:
+    """A model whose probabilities onnxruntime computes; to `score_texts`, `gate_records` and others it is the model itself.
+
+    Args:
+        model: in eval mode, on the CPU.
+        threads: how many batches run at once, each on one thread; as many as torch would use by default.
+        precision: "int8" or "fp32"; by default int8, where the processor has instructions for it and the model stays what
+            it is. In int8 a probability depends a little on the other texts of its batch.
+        log: called with a sentence when something takes time or is not as asked for.
+
+    >>> from hardkuma import load_released
+    >>> OnnxGates(load_released()[0], precision="fp16")
+    Traceback (most recent call last):
+    ValueError: precision must be one of fp32, int8; got 'fp16'.
+    """
+
+    training = False
+    batch_tokens: int | None = BATCH_TOKENS
+
+    def __init__(
+        self,
+        model: HardKumaModel,
+        threads: int | None = None,
+        precision: str | None = None,
+        log: Callable[[str], None] | None = None,
+    ):
+        if precision is not None:
+            check_choice("precision", precision, PRECISIONS)
+        require_onnx("onnxruntime")
+        if model.training:
+            raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
+        if model.device.type != "cpu":
+            raise ValueError(
+                f"onnxruntime runs on the CPU here, and the model is on {model.device}; use the backend torch."
+            )
+        types = model.tokenizer(PROBES[0]).get("token_type_ids", [])
+        if any(types):
+            raise ExportError(f"{type(model.tokenizer).__name__} gives token types other than 0, which graphs do not take")
+        self.model = model
+        self.threads = threads or torch.get_num_threads()
+        self.precision = precision
+        self._log = log or logger.warning
+        self._lock = Lock()
+        # By the name of the selector, as long as the weights are the same.
+        self._sessions: dict[str | None, Any] = {}
+        self._weights: list[tuple[int, int]] = []
+        # Padding makes numbers that are all but zero, with which processors are slow: these threads take them for zero.
+        self._pool = ThreadPoolExecutor(self.threads, "onnx", initializer=lambda: torch.set_flush_denormal(True))
+
+    @property
+    def config(self) -> HardKumaConfig:
+        return self.model.config
+
+    @property
+    def gate_head(self) -> GateHead:
+        return self.model.gate_head
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self.model.tokenizer
+
+    @property
+    def max_length(self) -> int:
+        return self.model.max_length
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def prepare(self, selector: str | None = None) -> str:
+        """Have the graph of this selector (of all, side by side, by default) at hand; returns its precision.
+
+        Args:
+            selector: the name of one.
+        """
+        return self._session(selector).get_modelmeta().custom_metadata_map["precision"]
+
+    def gate_batches(self, batches: Iterable[dict[str, Tensor]], selector: str | None = None) -> Iterator[Tensor]:
+        """The probabilities of each batch, in order. As many run at once as there are threads, and some are taken ahead. Of
+        what `HardKumaModel.gate_probabilities` takes, `token_type_ids` and `special_tokens_mask` must be what they are by
+        default; they are not looked at."""
+        session = self._session(selector)
+        running: deque[Future[Tensor]] = deque()
+        try:
+            for batch in batches:
+                running.append(self._pool.submit(self._run, session, batch))
+                while running and (len(running) > AHEAD * self.threads or running[0].done()):
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for waiting in running:
+                waiting.cancel()
+
+    def _run(self, session: Any, batch: dict[str, Tensor]) -> Tensor:
+        ids = batch["input_ids"]
+        feed = {}
+        for item in session.get_inputs():
+            tensor = batch.get(item.name)
+            if tensor is None:
+                tensor = self._default(item.name, ids)
+            feed[item.name] = tensor.long().numpy()
+        probabilities = torch.from_numpy(session.run([GATES], feed)[0])
+        if not bool(torch.isfinite(probabilities).all()):
+            raise ValueError("onnxruntime returned NaN or infinity; check the encoder's weights, or use the backend torch.")
+        return probabilities
+
+    def _default(self, name: str, ids: Tensor) -> Tensor:
+        if name == "continues":
+            return continuing_tokens(self.gate_head.token_roles, ids)
+        return torch.ones_like(ids) if name == "attention_mask" else torch.zeros_like(ids)
+
+    def _session(self, selector: str | None) -> Any:
+        """The graph of this selector, from the cache or made now."""
+        with self._lock:
+            self._forget_old_weights()
+            if selector not in self._sessions:
+                self._sessions[selector] = self._find(selector) or self._make(selector)
+            return self._sessions[selector]
+
+    def _forget_old_weights(self) -> None:
+        """A tensor that is another one, or was written to, makes another graph."""
+        tensors = self.model.state_dict().values()
+        weights = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        if weights != self._weights:
+            self._sessions.clear()
+            self._weights = weights
+
+    def _wanted(self) -> str:
+        return self.precision or ("int8" if has_int8_instructions() else "fp32")
+
+    def is_at_hand(self, selector: str | None = None) -> bool:
+        """Whether the graph of this selector need not be made: it is in the cache."""
+        return any(_is_whole(path) for path in self._candidates(selector))
+
+    def _key(self, selector: str | None) -> str:
+        return export_key(self.model, selector, self._wanted())
+
+    def _candidates(self, selector: str | None) -> list[Path]:
+        return sorted(cache_folder().glob(f"{self._key(selector)}-*.onnx"))
+
+    def _find(self, selector: str | None) -> Any:
+        for path in self._candidates(selector):
+            try:
+                if not _is_whole(path):
+                    raise ValueError("its content has changed since it was written")
+                return open_session(path, threads=1)
+            except Exception as error:  # onnxruntime's have no common class
+                self._log(f"the export {path} is damaged ({first_line(error)}); it is made again.")
+                with contextlib.suppress(OSError):  # of somebody else's folder
+                    path.unlink()
+        return None
+
+    def _make(self, selector: str | None) -> Any:
+        name = "all selectors" if selector is None else f"the selector {selector!r}"
+        self._log(f"exporting {name} for onnxruntime, once for this checkpoint ...")
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            path = make_export(self.model, selector, self._wanted(), Path(folder), self._log)
+            session = open_session(path, threads=1)
+            try:
+                kept = _keep(path, self._key(selector))
+                self._log(f"exported in {time.perf_counter() - start:.0f} s, to {kept}")
+            except OSError as error:
+                self._log(f"the export cannot be kept ({first_line(error)}); the next run will make it again.")
+        return session
+
+
+def cache_folder() -> Path:
+    """Where exports are kept.
+
+    >>> cache_folder().name
+    'hardkuma'
+    """
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
+    return Path(os.path.expanduser(home)) / "hardkuma"
+
+
+def export_key(model: HardKumaModel, selector: str | None, precision: str) -> str:
+    """A name for all that an export depends on: weights, configuration, code, selector, precision and versions."""
+    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
+    for name, part in model.named_children():
+        digest.update((model.encoder_fingerprint() if name == "encoder" else fingerprint(part)).encode())
+    for path in code_files():
+        digest.update(path.read_bytes())
+    versions = [
+        torch.__version__,
+        transformers.__version__,
+        *(module.__version__ for module in require_onnx("onnxruntime")),
+    ]
+    digest.update(repr([selector, precision, versions]).encode())
+    return digest.hexdigest()[:32]
+
+
+def code_files() -> list[Path]:
+    """The files whose code a graph is made by.
+
+    >>> [path.name for path in code_files()][:2]
+    ['attention_hardkuma.py', 'batch_hardkuma.py']
+    """
+    return [*sorted(Path(__file__).parents[2].glob("*_hardkuma.py")), Path(__file__).with_name("onnx.py")]
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return path.stem.rpartition("-")[2] == _digest(path)
+    except OSError:
+        return False
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+
+
+def _keep(path: Path, key: str) -> Path:
+    """Put a file into the cache, whole or not at all."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{key}-{_digest(path)}.onnx"
+    handle, name = tempfile.mkstemp(prefix=f".{key}", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream, path.open("rb") as source:
+            shutil.copyfileobj(source, stream)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def make_export(
+    model: HardKumaModel, selector: str | None, precision: str, folder: Path, log: Callable[[str], None]
+) -> Path:
+    """Write the graph of a selector (of all by default) into a folder, and compare it with the model.
+
+    Args:
+        precision: the one to try; where int8 is too far off it is fp32 after all, which is said. It is fp32 as well where
+            there is nothing to quantise.
+
+    Returns:
+        The file; its metadata have the "precision", and the "difference" to the model.
+    """
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
+    if weights > SINGLE_FILE:
+        raise ExportError(f"the model has {weights / 1e9:.1f} GB of weights, more than one ONNX file can hold")
+    graph = GateGraph(model, selector).eval()
+    batches = _probe_batches(model, graph)
+    path = folder / "fp32.onnx"
+    write_graph(graph, path, batches[0])
+    largest, _ = _differences(graph, path, batches)
+    if not largest <= TOLERANCE:
+        raise ExportError(f"the graph differs from the model by {largest:.2e}, more than {TOLERANCE}")
+    # The gate head, which is small, and the embeddings, which are only looked up, stay in fp32.
+    products = encoder_products(path)
+    if precision == "int8" and products:
+        smaller = folder / "int8.onnx"
+        write_int8(path, smaller, products)
+        _, mean = _differences(graph, smaller, batches)
+        if mean <= INT8_TOLERANCE:
+            return _described(smaller, {"precision": "int8", "difference": str(mean)})
+        log(f"in int8 gates differ by {mean:.3f} on average, more than {INT8_TOLERANCE}: fp32 is used.")
+    return _described(path, {"precision": "fp32", "difference": str(largest)})
+
+
+def _described(path: Path, facts: dict[str, str]) -> Path:
+    (onnx,) = require_onnx("onnx")
+    proto = onnx.load(path)
+    known = {item.key: item.value for item in proto.metadata_props}
+    onnx.helper.set_model_props(proto, known | facts)
+    onnx.save(proto, path)
+    return path
+
+
+def _probe_batches(model: HardKumaModel, graph: GateGraph) -> list[dict[str, Tensor]]:
+    """A short probe by itself, all of them together, and the short one with more padding than it needs."""
+    numbers = [model.config.find_selector(name) for name in graph.selectors]
+    batches: list[dict[str, Tensor]] = []
+    for texts in ([PROBES[2]], list(PROBES)):
+        chunk = TextChunk(model, range(len(texts)), texts, None, True, numbers, batch_size=len(texts))
+        for batch in chunk.batches():
+            batches.append({name: batch.get(name, torch.zeros_like(batch["input_ids"])).long() for name in graph.inputs})
+    # The mask is 0 there, so the ids are of no account.
+    batches.append({name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batches[0].items()})
+    return batches
+
+
+@torch.no_grad()
+def _differences(graph: GateGraph, path: Path, batches: list[dict[str, Tensor]]) -> tuple[float, float]:
+    """The largest, and the mean over content tokens, of the differences between a file and the model."""
+    session = open_session(path, torch.get_num_threads())
+    largest, means = 0.0, []
+    for batch in batches:
+        expected = graph(*(batch[name] for name in graph.inputs))[0]
+        found = torch.from_numpy(session.run([GATES], {name: tensor.numpy() for name, tensor in batch.items()})[0])
+        distance = (found - expected).abs()
+        content = content_mask(graph.model.config, batch["input_ids"], batch["attention_mask"], None)
+        largest = max(largest, float(distance.max()))
+        # Several selectors give (batch, K, length).
+        rows = distance if distance.ndim == 2 else distance.amax(1)
+        means.append(rows[content])
+    return largest, float(torch.cat(means).mean())

@@ -24,10 +24,8 @@ from ...checkpoint_hardkuma import staged, write_tokenizer
 from ...common.models import no_progress_bar
 from ...configuration_hardkuma import ENTITIES
 from ...data.tokens import token_batches
-from ...features_hardkuma import depth_needed
 from ...modeling_hardkuma import HardKumaModel
-from .agreement import Agreement, agreement
-from .cards import native_card
+from .cards import Agreement, agreement, native_card
 
 LABELS = {0: "O", 1: "ENTITY"}
 HELD_OUT = 0.2  # share of the texts that only measures
@@ -107,7 +105,7 @@ def stock_classifier(model: HardKumaModel, selector: int = 0) -> PreTrainedModel
     try:
         with torch.device("meta"):
             left_out = set(AutoModelForTokenClassification.from_config(config).base_model.state_dict())
-        _cut(config, depth_needed(model.config, [selector], config.num_hidden_layers))
+        _cut(config, model.config.depth([selector]))
         stock = AutoModelForTokenClassification.from_config(config)
     except ValueError as error:
         raise ValueError(
@@ -163,7 +161,7 @@ def _collect(
     probabilities: list[Tensor] = []
     gates: dict[str, list[Tensor]] = {"gates": [], **({"surface": []} if with_surface else {})}
     bar = tqdm(desc=title, unit="batch", disable=not progress, leave=False)
-    words, name_of_selector = model.gate_head.needs_words(selector), model.config.names[selector]
+    words, name_of_selector = model.config.selector(selector).unit != "token", model.config.names[selector]
     for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface, words=words):
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         shapes, continues = batch.pop("surface_ids", None), batch.pop("continues", None)

@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from itertools import groupby
 
 from ...common.rendering.html import (
     carried_by,
@@ -21,10 +21,9 @@ from ...common.rendering.html import (
     render_words,
 )
 from ...scoring_hardkuma import Record, ScoredText, join_records
-from ..search.index import Match
-from ..search.terms import Term
-from .limits import as_fraction
-from .scores import MethodScores
+from ..search import Match
+from ..terms import Term
+from .demo import MethodScores, as_fraction
 
 # Links below this share of the similarity are not drawn: a line says that two words match.
 WEAKEST_LINK = 0.1
@@ -70,36 +69,47 @@ def show_numbers(record: Record) -> str:
 
 
 def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> Record:
-    """One record of several selectors: the "probability" of a word is the largest, and its "hue" says whose it is.
+    """One record of several selectors, to be drawn: a word is selected if any of them selects it.
 
-    Of spans that overlap the more probable one stays. There is a "reason" only where none of them selects a word.
+    The "probability" of a word is the largest, and its "hue" says whose it is. "spans" do not overlap: where those of two
+    selectors do, the words of both go to the more probable span, and the other keeps the rest. "listed" are the spans as
+    each selector has them. There is a "reason" only where none of them selects a word.
 
-    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
-    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
-    >>> [(span["text"], span["hue"]) for span in merge_selectors(scored)["spans"]]
-    [('Bob', 0), ('ran', 1)]
+    >>> names = {"a": [0.9, 0.1], "b": [0.7, 0.8]}
+    >>> scored = {name: ScoredText("Nobel Prize", [(0, 5), (6, 11)], values, 1, 0.5) for name, values in names.items()}
+    >>> record = merge_selectors(scored)
+    >>> [(span["text"], span["hue"]) for span in record["spans"]], [span["text"] for span in record["listed"]]
+    ([('Nobel', 0), ('Prize', 1)], ['Nobel', 'Nobel Prize'])
     """
-    records = [item.select(rate=as_fraction(percent)) for item in scored.values()]
-    proposed = [
-        span | {"hue": hue, "note": f"{name} {span['probability']:.2f}"}
-        for hue, (name, record) in enumerate(zip(scored, records, strict=True))
-        for span in record["spans"]
-    ]
-    starts = [word["start"] for word in records[0]["words"]]
-    spans: list[dict[str, Any]] = []
-    taken: set[int] = set()  # numbers of the words in these spans
-    for span in sorted(proposed, key=lambda span: -span["probability"]):
-        inside = range(bisect_left(starts, span["start"]), bisect_left(starts, span["end"]))
-        if taken.isdisjoint(inside):
-            spans.append(span)
-            taken.update(inside)
+    record = join_records({name: item.select(rate=as_fraction(percent)) for name, item in scored.items()})
+    hues = {name: hue for hue, name in enumerate(scored)}
     words = []
-    for number, versions in enumerate(zip(*(record["words"] for record in records), strict=True)):
-        hue = max(range(len(versions)), key=lambda i: versions[i]["probability"])
-        note = ", ".join(f"{name} {word['probability']:.2f}" for name, word in zip(scored, versions, strict=True))
-        words.append(versions[hue] | {"hue": hue, "note": note, "selected": number in taken})
-    shown = join_records(dict(zip(scored, records, strict=True)))
-    return {**shown, "words": words, "spans": sorted(spans, key=lambda span: span["start"])}
+    for word in record["words"]:
+        best = max(word["probabilities"], key=word["probabilities"].__getitem__)
+        note = ", ".join(f"{name} {value:.2f}" for name, value in word["probabilities"].items())
+        shade = {"probability": word["probabilities"][best], "hue": hues[best], "note": note}
+        words.append(word | shade | {"selected": bool(word["selected"])})
+    spans = []
+    owners = _most_probable(record)
+    for owner, inside in groupby(range(len(words)), key=owners.__getitem__):
+        if owner is None:
+            continue
+        run, name = list(inside), owner["selector"]
+        start, end = words[run[0]]["start"], words[run[-1]]["end"]
+        note = f"{name} {owner['probability']:.2f}"
+        piece = {"text": record["text"][start:end], "start": start, "end": end, "hue": hues[name], "note": note}
+        spans.append(piece | {"probability": owner["probability"]})
+    return {**record, "words": words, "spans": spans, "listed": record["spans"]}
+
+
+def _most_probable(record: Record) -> list[Record | None]:
+    """For every word of a joined record the most probable span that it is in, of equal ones the first; None for no span."""
+    starts = [word["start"] for word in record["words"]]
+    owners: list[Record | None] = [None] * len(starts)
+    for span in sorted(reversed(record["spans"]), key=lambda span: span["probability"]):
+        for i in range(bisect_left(starts, span["start"]), bisect_left(starts, span["end"])):
+            owners[i] = span
+    return owners
 
 
 def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> tuple[str, str]:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Push it with: hf upload --repo-type space USER/NAME {options.write_space} .")
         return 0
     require("gradio", "demo")
-    from .page import build_app, start
+    from .app import build_app, start
 
     app = start(
         build_app(load_model(options.model, "cpu"), options.selector), server_port=options.port, inbrowser=options.open

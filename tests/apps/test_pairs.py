@@ -25,7 +25,7 @@ from hardkuma.apps.pairs import (
     keep_words,
     remove_words,
 )
-from hardkuma.encoder_hardkuma import resolve_encoder
+from hardkuma.encoder_hardkuma import fingerprint, resolve_encoder
 from hardkuma.words_hardkuma import find_words, is_function_word
 from tests.conftest import SENTENCES
 
@@ -109,6 +109,21 @@ def test_chance_depends_on_the_encoder_and_the_texts(minilm: HardKumaModel, cosi
     assert chance_similarity(minilm, texts) == pytest.approx(float(values.mean() + 3 * values.std()), abs=1e-4)
     with pytest.raises(ValueError, match="at least three texts, got 2"):
         chance_similarity(minilm, texts[:2])
+
+
+def test_chance_follows_the_encoders_weights(make_model: Callable) -> None:
+    model = make_model()
+    model.config.encoder_fingerprint = fingerprint(model.encoder)  # as of a model that was made of an encoder
+    before = explain_pair(model, SENTENCES[0], SENTENCES[1])["chance"]
+    assert before == pytest.approx(chance_similarity(model))
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    after = explain_pair(model, SENTENCES[0], SENTENCES[1])["chance"]
+    assert after == pytest.approx(chance_similarity(model)) and abs(after - before) > 0.01
+    # Of the same encoder, another pooling has another chance.
+    pooled = make_model(pooling_mode="cls")
+    assert explain_pair(pooled, SENTENCES[0], SENTENCES[1])["chance"] == pytest.approx(chance_similarity(pooled))
 
 
 def test_the_check_can_fail(minilm: HardKumaModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +222,7 @@ def test_links_join_words_that_need_each_other(minilm: HardKumaModel, cosine: Ca
 def test_a_long_text_says_that_its_end_was_not_seen(make_model: Callable) -> None:
     model = make_model()
     long = " ".join(SENTENCES)
-    pair = model.explain_pair(long, "nasa !")
+    pair = explain_pair(model, long, "nasa !")
     assert pair["a"]["truncated"] and not pair["b"]["truncated"]
     assert [(w["start"], w["end"]) for w in pair["a"]["words"]] == find_words(long) and pair["a"]["windows"] > 1
     seen = model.tokenizer(long, truncation=True, max_length=40, return_offsets_mapping=True)["offset_mapping"][-2][1]

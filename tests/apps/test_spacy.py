@@ -153,7 +153,7 @@ def test_a_selector_by_its_name(make_two: Callable, tmp_path: Path) -> None:
 
 
 def test_a_span_group_for_each_selector(make_model: Callable, tmp_path: Path) -> None:
-    make_model(selector_names=["nouns", "verbs"]).save_pretrained(tmp_path / "model")
+    make_model(selectors={"nouns": {}, "verbs": {}}).save_pretrained(tmp_path / "model")
     doc = pipeline_with(tmp_path / "model", selector="all", rate=0.3)(SENTENCES[0])
     model = HardKumaModel.from_pretrained(tmp_path / "model").eval()
     assert set(doc.spans) == {"hardkuma.nouns", "hardkuma.verbs"}

@@ -1,10 +1,11 @@
-"""`hardkuma gates` on files: every format, interruption, several processes, colours."""
+"""`hardkuma gates` on files: every format, interruption, colours."""
 
 from __future__ import annotations
 
 import html
 import io
 import json
+import os
 import re
 import signal
 import time
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hardkuma import HardKumaModel
-from hardkuma.__main__ import main
+from hardkuma.__main__ import build_parser, main
+from hardkuma.apps.export.backends import Backend
 from hardkuma.cli import gates
-from hardkuma.cli.parts import Parts
+from hardkuma.cli.writers import PartialOutput
 from hardkuma.common.rendering.terminal import paint
 from hardkuma.scoring_hardkuma import gate_records
 from tests.conftest import SENTENCES, WORDS
@@ -43,7 +46,10 @@ def expected(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
-def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats(
+    suffix: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "CHUNK_TEXTS", 2)
     output = tmp_path / f"out.{suffix}"
     words = [
         "gates",
@@ -53,8 +59,6 @@ def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.Captu
         "0.3",
         "--field",
         "body",
-        "--part-size",
-        "2",
         "--output",
         str(output),
     ]
@@ -85,7 +89,7 @@ def test_formats(suffix: str, folder: Path, tmp_path: Path, capsys: pytest.Captu
         )
         assert all(ours["text"][span["start"] : span["end"]] == span["text"] for span in ours["spans"])
         assert ours["windows"] == theirs["windows"] and ours["rate"] == theirs["rate"]
-    assert not list(tmp_path.glob("*.parts"))
+    assert sorted(os.listdir(tmp_path)) == ["in.jsonl", "model", output.name], "no other file stays beside the output"
 
 
 def test_standard_input_and_formats_of_a_pipe(
@@ -123,81 +127,122 @@ def test_resumed_file_is_the_same_to_the_byte(
 ) -> None:
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
+    monkeypatch.setattr(gates, "CHUNK_TEXTS", 2)
     file = write(tmp_path / "in.jsonl")
-    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--part-size", "2", "--output"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output"]
     whole, cut = tmp_path / f"whole.{suffix}", tmp_path / f"cut.{suffix}"
     assert main([*words, str(whole)]) == 0
-    add, calls = Parts.add, []
+    add, added = PartialOutput.add, []
 
-    def stop_at_third(self: Parts, number: int, content: bytes) -> None:
-        if len(calls) == 2:
-            (self.folder / f"{number:08d}.tmp").write_bytes(content[:10])  # as if killed while writing
+    def stop_at_third(self: PartialOutput, rows: int, content: bytes) -> None:
+        if len(added) == 2:
+            with self.path.open("ab") as stream:
+                stream.write(b"[2, 400, 12345]\n" + content[:10])  # as if killed while writing
             raise Stopped
-        calls.append(number)
-        add(self, number, content)
+        added.append(rows)
+        add(self, rows, content)
 
-    monkeypatch.setattr(Parts, "add", stop_at_third)
+    monkeypatch.setattr(PartialOutput, "add", stop_at_third)
     with pytest.raises(Stopped):
         main([*words, str(cut)])
     assert not cut.exists()
-    monkeypatch.setattr(Parts, "add", lambda self, number, content: (calls.append(number), add(self, number, content)))
+    monkeypatch.setattr(PartialOutput, "add", lambda self, rows, content: (added.append(rows), add(self, rows, content)))
     assert main([*words, str(cut), "--resume"]) == 0
-    assert calls == [0, 1, 2, 3, 4], "parts that were done are not done again"
+    assert added == [2, 2, 2, 2, 1], "what was done is not done again"
     assert cut.read_bytes() == whole.read_bytes()
-    assert not list(tmp_path.glob("*.parts"))
+    assert sorted(os.listdir(tmp_path)) == [cut.name, "in.jsonl", "model", whole.name]
 
 
 def test_resume_refuses_another_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
-    Parts(output).begin({"rate": 0.1, "file": "another"}, resume=False)
+    with PartialOutput(output) as partial:
+        partial.begin({"rate": 0.1, "file": "another"})
+        partial.add(2, b"two rows")
     assert main([*words, "--resume"]) == 1
     assert re.search(r"other settings \(.*file.*rate.*\).*without --resume", capsys.readouterr().err)
-    assert main(words) == 0 and output.is_file()
+    assert main(words) == 0 and len(output.read_text().splitlines()) == len(TEXTS)
     with pytest.raises(SystemExit) as stopped:
         main([*words[:-1], file])
     assert stopped.value.code == 2 and "both --file and --output" in capsys.readouterr().err
 
 
-def test_a_folder_of_others_and_a_damaged_journal(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_refuses_another_encoder(folder: Path, tmp_path: Path) -> None:
+    """The configuration and the gate head are the same, and so is the folder: the encoder's weights are not."""
+    file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    model = HardKumaModel.from_pretrained(folder).eval()
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
+    options = build_parser().parse_args(words)
+    settings = [gates._settings(options, "jsonl", model, Backend("torch", "float32", model))]
+    with torch.no_grad():
+        next(model.encoder.parameters()).add_(1.0)
+    settings += [gates._settings(options, "jsonl", model, Backend("torch", "float32", model))]
+    assert {key for key in settings[0] if settings[0][key] != settings[1][key]} == {"model"}
+
+
+def test_two_runs_do_not_write_one_output(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--field", "body", "--output", str(output)]
-    (tmp_path / "out.jsonl.parts").mkdir()
-    (tmp_path / "out.jsonl.parts" / "thesis.txt").write_text("mine")
-    assert main(words) == 1 and "no run of this command made it" in capsys.readouterr().err
-    (tmp_path / "out.jsonl.parts" / "thesis.txt").rename(tmp_path / "out.jsonl.parts" / "journal.json")
-    assert main([*words, "--resume"]) == 1 and "journal.json is damaged" in capsys.readouterr().err
-    assert main(words) == 0 and output.is_file()
+    with PartialOutput(output) as partial:
+        partial.begin({})
+        partial.add(1, b"one")
+        assert main(words) == 1
+        assert "another run is writing" in capsys.readouterr().err
+        partial.finish(lambda blocks, stream: stream.writelines(blocks))
+    assert output.read_bytes() == b"one"
+    assert main(words) == 0 and len(output.read_text().splitlines()) == len(TEXTS)
+
+
+def test_a_run_that_fails_at_once_leaves_nothing(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, output = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    words = ["gates", "--quiet", "--model", str(folder), "--file", file, "--output", str(output)]
+    assert main([*words, "--field", "title"]) == 1
+    assert "no column 'title'" in capsys.readouterr().err
+    assert main([*words, "--field", "body", "--model", str(tmp_path / "none")]) == 1
+    assert sorted(os.listdir(tmp_path)) == ["in.jsonl", "model"]
+
+
+# `hardkuma` with blocks of 16 texts, so that there are many.
+SMALL_BLOCKS = f"import hardkuma.cli.gates as gates; gates.CHUNK_TEXTS = 16; {COMMAND}"
 
 
 def test_killed_and_resumed_as_a_user_would(folder: Path, forks: ForkServer, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     file = write(tmp_path / "in.jsonl", [" ".join(generator.choice(WORDS, generator.integers(1, 20))) for _ in range(600)])
-    words = ["gates", "--quiet", "--model", folder, "--part-size", "16", "--file", file, "--field", "body", "--resume"]
-    whole = forks.start(COMMAND, *words, "--output", tmp_path / "whole.jsonl")
-    output, parts = tmp_path / "cut.jsonl", tmp_path / "cut.jsonl.parts"
-    process = forks.start(COMMAND, *words, "--output", output)
-    while process.poll() is None and not (parts.is_dir() and len(list(parts.iterdir())) > 10):
+    words = ["gates", "--quiet", "--model", folder, "--file", file, "--field", "body", "--resume"]
+    whole = forks.start(SMALL_BLOCKS, *words, "--output", tmp_path / "whole.jsonl")
+    output, partial = tmp_path / "cut.jsonl", tmp_path / "cut.jsonl.partial"
+    process = forks.start(SMALL_BLOCKS, *words, "--output", output)
+    while process.poll() is None and not (partial.is_file() and partial.read_bytes().count(b"\n[16, ") > 10):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and parts.is_dir() and not output.exists()
-    done = forks.run(COMMAND, *words, "--output", output)
+    assert process.wait() == -signal.SIGKILL and partial.is_file() and not output.exists()
+    done = forks.run(SMALL_BLOCKS, *words, "--output", output)
     assert done.returncode == 0 == whole.wait(), done.stderr + whole.stderr
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_two_processes_write_the_file_of_one(folder: Path, forks: ForkServer, tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    texts = [" ".join(generator.choice(WORDS, generator.integers(1, 6))) for _ in range(700)]
-    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    words = ["gates", "--model", str(folder), "--file", str(tmp_path / "in.txt"), "--part-size", "100", "--output"]
-    assert main([*words, str(tmp_path / "one.jsonl"), "--quiet"]) == 0
-    both = forks.start_ranks(2, COMMAND, *words, tmp_path / "two.jsonl", CUDA_VISIBLE_DEVICES="")
-    for process in both:
-        assert process.wait() == 0, process.stderr
-    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
-    bars = "".join(process.stderr for process in both)
-    assert bars.count(f"{len(texts)}/{len(texts)}") == 1, "one bar, of the main process"
+@pytest.mark.parametrize(
+    ("size", "name", "large"), [(60, "in.txt", False), (900, "in.txt", True), (400, "in.txt.gz", True)]
+)
+def test_auto_exports_for_large_files_alone(
+    size: int, name: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export takes longer than torch takes for six lines."""
+    monkeypatch.setattr(gates, "EXPORT_BYTES", 800)
+    asked = []
+
+    def choose(model: object, name: str, selector: object, log: object, make: bool) -> Backend:
+        asked.append((name, make))
+        raise ValueError("enough seen")
+
+    monkeypatch.setattr("hardkuma.apps.export.backends.choose_backend", choose)
+    (tmp_path / name).write_bytes(b"x" * size)
+    for output in ([], ["--output", str(tmp_path / "out.jsonl")]):
+        assert main(["gates", "--backend", "auto", "--file", str(tmp_path / name), *output]) == 1
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"marie")))
+    assert main(["gates", "--backend", "auto", "--file", "-"]) == 1 == main(["gates", "--backend", "auto", "marie"])
+    assert asked == [("auto", large)] * 2 + [("auto", False)] * 2
 
 
 def test_chunks_close_early_for_long_documents() -> None:
@@ -295,7 +340,8 @@ def test_reasons_in_files(two: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [row["reason"] for row in rows] == ["no word is more probable than 1", "the text has no word"]
 
 
-def test_other_columns_come_along(folder: Path, tmp_path: Path) -> None:
+def test_other_columns_come_along(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "CHUNK_TEXTS", 1)  # a dictionary in one block, nothing in the other
     file = tmp_path / "in.csv"
     file.write_text("id,body,when\n7,marie moved,monday\n8,,tuesday\n")
     words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--field", "body", "--keep", "id", "when"]
@@ -309,9 +355,22 @@ def test_other_columns_come_along(folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "in.jsonl").write_text('{"body": "marie", "id": {"a": 1}}\n{"body": "paris"}\n')
     words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--field", "body"]
-    assert main([*words, "--keep", "id", "--output", str(tmp_path / "out.parquet"), "--part-size", "1"]) == 0
+    assert main([*words, "--keep", "id", "--output", str(tmp_path / "out.parquet")]) == 0
     rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert [row["id"] for row in rows] == ['{"a": 1}', None] and [row["text"] for row in rows] == ["marie", "paris"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_what_no_file_can_hold_is_replaced(suffix: str, folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.jsonl").write_text('{"text": "marie", "id": ["\\ud800", NaN], "\\udc00": "\\ud800"}\n')
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--keep", "id"]
+    output = tmp_path / f"out.{suffix}"
+    assert main([*words, "--output", str(output)]) == 0
+    if suffix == "parquet":
+        assert json.loads(parquet.read_table(output)["id"][0].as_py()) == ["\ufffd", None]
+    else:
+        assert json.loads(output.read_text(), parse_constant=pytest.fail)["id"] == ["\ufffd", None]
 
 
 def test_a_column_that_is_not_there_cannot_be_kept(
@@ -321,9 +380,9 @@ def test_a_column_that_is_not_there_cannot_be_kept(
     (tmp_path / "in.txt").write_text("marie\n")
     words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
     assert main([*words, str(tmp_path / "in.csv")]) == 1
-    assert "no column 'key' among 'id', 'text'; name one of these with --keep (keep=" in capsys.readouterr().err
+    assert "no column 'key' among 'id', 'text'; name one of these with --keep\n" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "in.txt")]) == 1
-    assert "the format 'text' has none" in capsys.readouterr().err
+    assert "the format 'text' has no columns; leave out --keep\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--file", "-", "--input-format", "tsv", "--field", "body"], ["-"], ["--file", "-"]])
@@ -360,12 +419,11 @@ def test_a_complete_file_is_not_done_again(
     monkeypatch.setattr(gates, "_score", lambda *arguments: (calls.append(1), score(*arguments))[1])
     assert main([*words, "--resume"]) == 0
     assert not calls and output.read_bytes() == content and "is complete already" in capsys.readouterr().err
-    # Without --resume, with other settings, or where somebody has changed the file, it is done again.
+    # Without --resume, or where the input is newer, it is done again.
     assert main(words) == 0 and len(calls) == 1
-    assert main([*words, "--resume", "--rate", "0.5"]) == 0 and len(calls) == 2
-    output.write_bytes(b"changed")
-    assert main([*words, "--resume", "--rate", "0.5"]) == 0 and len(calls) == 3
-    assert output.read_bytes() != b"changed"
+    os.utime(tmp_path / "in.jsonl", (time.time() + 10, time.time() + 10))
+    assert main([*words, "--resume"]) == 0 and len(calls) == 2
+    assert output.read_bytes() == content
 
 
 def test_who_types_is_told_how(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +441,7 @@ def test_who_types_is_told_how(folder: Path, capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
 def test_all_selectors_in_one_record(suffix: str, make_model: Callable, tmp_path: Path) -> None:
-    make_model(selector_names=["nouns", "verbs"]).save_pretrained(tmp_path / "model")
+    make_model(selectors={"nouns": {}, "verbs": {}}).save_pretrained(tmp_path / "model")
     model = HardKumaModel.from_pretrained(tmp_path / "model").eval()
     each = {name: gate_records(model, SENTENCES, rate=0.3, selector=name) for name in ("nouns", "verbs")}
     output, source = tmp_path / f"out.{suffix}", write(tmp_path / "in.jsonl", SENTENCES)

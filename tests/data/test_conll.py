@@ -1,9 +1,16 @@
+"""Words with tags: CoNLL columns, CoNLL-U, and the text that is made of words."""
+
+from __future__ import annotations
+
 import gzip
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hardkuma.data import CorpusError, read_conll, read_texts
+from hardkuma.data import CorpusError, LabelledSentence, read_conll, read_texts
+from hardkuma.data.conll import detokenise
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -100,7 +107,66 @@ def test_conllu_without_text_lines_rebuilds_the_same_text(tmp_path: Path) -> Non
 
 
 def test_conllu_errors(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"line 1: 2 columns where CoNLL-U has ten.*format='conll'"):
+    with pytest.raises(CorpusError, match=r"line 1: 2 columns where CoNLL-U has ten.*conll: .* with --format"):
         list(read_conll(write(tmp_path, "a.conllu", "1\tAna\n")))
     with pytest.raises(CorpusError, match="the word 'cannot' is not in '# text' after character 1"):
         list(read_conll(write(tmp_path, "b.conllu", CONLLU.replace("2-3\tcan't", "2-3\tcannot"))))
+
+
+# --- one sentence
+
+
+def test_words_and_mask() -> None:
+    sentence = LabelledSentence("to Rome", ((0, 2), (3, 7)), ("O", "B-place"))
+    assert sentence.words == ("to", "Rome")
+    assert sentence.entity_mask == (False, True)
+
+
+@pytest.mark.parametrize("offsets", [((0, 2), (1, 3)), ((0, 8),), ((2, 2),), ((3, 7), (0, 2))])
+def test_bad_offsets(offsets: tuple) -> None:
+    with pytest.raises(
+        ValueError, match="of a text of 7 characters is empty, outside of it, or before the end of the word before"
+    ):
+        LabelledSentence("to Rome", offsets, ("O",) * len(offsets))
+
+
+def test_one_tag_per_word() -> None:
+    with pytest.raises(ValueError, match="got 2 tags for 1 words"):
+        LabelledSentence("Rome", ((0, 4),), ("O", "O"))
+
+
+# --- from words to text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("Ana 's dog did n't bark .", "Ana's dog didn't bark."),
+        ("He said ( twice ) : no , never !", "He said (twice): no, never!"),
+        ('She said " yes , " and left .', 'She said "yes," and left.'),
+        ('Not " a " but " b " .', 'Not "a" but "b".'),
+        ("You should ' ve stayed", "You should've stayed"),
+        ("the boys ' room", "the boys' room"),
+        ("It costs $ 5 , or 10 % more", "It costs $5, or 10% more"),
+        ("so happy :) ;-) !!", "so happy :) ;-)!!"),
+        ("@ ana meet me @ the door # now", "@ana meet me @ the door #now"),
+        ("`` Go '' , he said", "``Go'', he said"),
+        ("Wait ... what ?", "Wait... what?"),
+        (", odd start", ", odd start"),
+        ("% of it", "% of it"),
+    ],
+)
+def test_spaces(words: str, text: str) -> None:
+    assert detokenise(words.split(" "))[0] == text
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1), max_size=12))
+def test_words_are_where_the_offsets_say(words: list[str]) -> None:
+    text, offsets = detokenise(words)
+    assert [text[start:end] for start, end in offsets] == words
+    assert text == text.strip()
+    assert "".join(text.split()) == "".join("".join(words).split())
+
+
+def test_nothing() -> None:
+    assert detokenise([]) == ("", ())

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.data.errors import CorpusError
-from hardkuma.data.lines import bare_suffix, check_file, read_lines
+from hardkuma.data import lines
+from hardkuma.data.lines import CorpusError, bare_suffix, check_file, read_lines
 
 
 def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
@@ -51,6 +51,16 @@ def test_bytes_that_are_not_utf8_name_file_line_and_byte(tmp_path: Path) -> None
         list(read_lines(wide))
 
 
+def test_a_line_without_end_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
+    bomb = tmp_path / "bomb.txt.gz"
+    bomb.write_bytes(gzip.compress(b"fine\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 20) + b"\n"))
+    read = read_lines(bomb)
+    assert [next(read)[0], len(next(read)[1])] == [1, (1 << 20) - 1]
+    with pytest.raises(CorpusError, match=r"bomb\.txt\.gz, line 3: longer than 1 MB; put line ends into it"):
+        next(read)
+
+
 def test_folder_and_missing_file_say_what_to_give(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x")
     with pytest.raises(IsADirectoryError, match=r"a folder, not a file.*b\.txt"):
@@ -70,6 +80,6 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
 
 def test_error_survives_a_worker_process() -> None:
-    error = CorpusError("a.txt, line 1", "problem", "fix")
+    error = CorpusError("a.txt, line 1", "problem", "fix {column}")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.location) == (str(error), error.location)

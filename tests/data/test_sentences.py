@@ -43,6 +43,12 @@ def test_line_ends_always_split() -> None:
     assert split_sentences("  \n ") == []
 
 
+@pytest.mark.parametrize("piece", ["Mr. ", '. " a ', "(x. ", ".", "1. x. "])
+def test_long_lines_without_an_end(piece: str) -> None:
+    """Looking back over the whole line at every mark would take minutes."""
+    assert " ".join(split_sentences(piece * 50_000)).split() == (piece * 50_000).split()
+
+
 @given(st.text(alphabet=st.sampled_from("aB. !?…\"'()\n 1。I")))
 def test_only_white_space_is_lost(text: str) -> None:
     sentences = split_sentences(text)

@@ -1,16 +1,26 @@
-"""A tiny encoder folder and a small corpus; accelerate's singletons are reset between runs."""
+"""A tiny encoder folder and small corpora; accelerate's singletons are reset between runs."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from accelerate.state import AcceleratorState
 from transformers import AutoModel
 
 from tests.conftest import WORDS, encoder_config, make_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hardkuma import HardKumaModel
+    from hardkuma.training.run import Run
+    from hardkuma.training.store import StateStore
+
+NAMES = ("paris", "berlin", "london", "marie", "curie", "einstein", "google", "apple", "nasa")
 
 
 @pytest.fixture(autouse=True)
@@ -42,28 +52,57 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
-    """quick_run(folder, recipe, key=value): the command line of a run of two epochs; `model__x` is `--model.x`."""
+def cased(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same sentences, cities and people among their words with a capital."""
+    path = tmp_path_factory.mktemp("cased") / "text.txt"
+    lines = corpus.read_text().splitlines()
+    path.write_text("\n".join(" ".join(w.title() if w in NAMES else w for w in line.split()) for line in lines) + "\n")
+    return path
 
-    def make(folder: Path, recipe: str | None = None, **overrides: object) -> list[str]:
+
+# Small settings for the tiny encoder, which has two layers.
+SMALL: dict[str, dict[str, object]] = {
+    "contrastive": {
+        "train.batch_size": 16,
+        "train.epochs": 2,
+        "train.max_steps": "null",
+        "train.evaluate_every": 10,
+        "train.checkpoint_every": 5,
+        "train.log_every": 1,
+        "selectors.meaning.layer": 1,
+    },
+    "default": {
+        "selectors.meaning.train.epochs": 2,
+        "selectors.meaning.layer": "[0.0, 1.0]",
+        "selectors.entities.layer": "[0.0, 1.0]",
+    },
+    "parts": {
+        # That of the released head is of another encoder.
+        "selectors.meaning.train": "{objective: removal, sentences: 6000, epochs: 2}",
+        "selectors.meaning.layer": "[0.5, 1.0]",
+        "train.count": 2,
+        "train.steps": 3,
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
+    """quick_run(folder, recipe, **{"train.epochs": 2}): the command line of a small run."""
+
+    def make(folder: Path, recipe: str = "contrastive", **overrides: object) -> list[str]:
         values = {
             "encoder": encoder_folder,
             "data": f"[{corpus}]",
             "split_sentences": "false",
-            "batch_size": 16,
             "held_out": 32,
-            "evaluate_every": 10,
-            "checkpoint_every": 5,
-            "log_every": 1,
-            "epochs": 2,
             "output": folder,
-            "model__selector_layer": 1,  # the tiny encoder has two
-            "max_steps": "null",
+            **SMALL[recipe if recipe in SMALL else "default" if recipe == "released" else "contrastive"],
             **overrides,
         }
-        words = ["contrastive" if recipe is None else recipe]
+        words = [recipe]
         for key, value in values.items():
-            words += [f"--{key.replace('model__', 'model.')}", str(value)]
+            words += [f"--{key}", str(value)]
         return words
 
     return make
@@ -71,9 +110,26 @@ def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def arguments(quick_run: Callable[..., list[str]], tmp_path: Path) -> Callable[..., list[str]]:
-    """arguments(name, key=value): `quick_run` into tmp_path/name."""
+    """arguments(name, **{key: value}): `quick_run` into tmp_path/name."""
 
-    def make(output: str = "run", recipe: str | None = None, **overrides: object) -> list[str]:
+    def make(output: str = "run", recipe: str = "contrastive", **overrides: object) -> list[str]:
         return quick_run(tmp_path / output, recipe, **overrides)
 
     return make
+
+
+def make_run(
+    model: HardKumaModel,
+    train: dict[str, Any],
+    store: StateStore | None = None,
+    rows: np.ndarray | None = None,
+    **keys: Any,
+) -> Run:
+    """A run of a model whose selectors are all trained alike, on a store that is there."""
+    from hardkuma.training.recipe import Recipe
+    from hardkuma.training.run import Run
+
+    run = Run(Recipe(selectors={name: {"train": train} for name in model.config.names}, **keys), model)
+    if store is not None and rows is not None:
+        run.store, run.rows, run.held_out = store, rows, rows[:0]
+    return run

@@ -1,4 +1,4 @@
-"""The label-free criterion: what it selects, and its cosines against a loop."""
+"""The label-free criterion against a loop, and rates that are met exactly."""
 
 from __future__ import annotations
 
@@ -10,27 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from hardkuma.kumaraswamy_hardkuma import select_rate
-from hardkuma.training.criterion import selection_quality
+from hardkuma.training.criterion import calibrate_rate, mean_rate, selection_quality
 from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES
 
-
-def test_selection_at_a_rate_takes_content_only_and_breaks_ties_by_place() -> None:
-    content = torch.tensor([[False, True, True, True, True, False], [True, False, False, False, False, False]])
-    probs = torch.tensor([[[0.9, 0.2, 0.5, 0.5, 0.1, 0.9]], [[0.1, 0.9, 0.9, 0.9, 0.9, 0.9]]])
-    assert select_rate(probs, content[:, None], 0.25)[0, 0].tolist() == [0, 0, 1, 0, 0, 0]
-    assert select_rate(probs, content[:, None], 0.5)[0, 0].tolist() == [0, 0, 1, 1, 0, 0]
-    assert select_rate(probs, content[:, None], 0.01)[1, 0].tolist() == [1, 0, 0, 0, 0, 0], "at least one"
+ROWS = np.arange(len(SENTENCES))
 
 
 def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(view="hidden", target_rate=0.3)
+    model = make_model(selectors={"meaning": {"target_rate": 0.3}})
     store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
-    quality = selection_quality(model, store, np.arange(len(SENTENCES)), batch_size=4)
+    quality = selection_quality(model, store, ROWS, batch_size=4)
     sums = [0.0, 0.0]
-    for sentence in SENTENCES:
-        inputs = model.tokenizer([sentence], return_tensors="pt")
+    for text in SENTENCES:
+        inputs = model.tokenizer([text], return_tensors="pt")
         with torch.no_grad():
             out = model(**inputs)
         probs, ids = out.gate_probs[0], inputs["input_ids"][0]
@@ -46,3 +39,29 @@ def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
     assert quality.remainder == pytest.approx(sums[1] / len(SENTENCES), abs=1e-5)
     assert quality.score == pytest.approx(quality.sufficiency - quality.remainder)
     assert not model.training
+
+
+@pytest.mark.parametrize("unit", ["token", "name"])
+@pytest.mark.parametrize("rates", [(0.05, 0.5), (0.2, 0.2)])
+def test_calibration_sets_the_rate_of_any_gates(
+    rates: tuple[float, float], unit: str, make_model: Callable, tmp_path: Path
+) -> None:
+    selectors = {name: {"unit": unit, "target_rate": rate} for name, rate in zip("ab", rates, strict=True)}
+    model = make_model(selectors=selectors, concentration_min=0.1)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    apart = mean_rate(model, store, ROWS)
+    before = {name: value.clone() for name, value in model.gate_head.state_dict().items()}
+    added = calibrate_rate(model, store, ROWS)
+    assert len(added) == 2 and (apart - torch.tensor(rates)).abs().max() > 0.01
+    assert mean_rate(model, store, ROWS).tolist() == pytest.approx(list(rates), rel=0.02)
+    changed = [name for name, value in model.gate_head.state_dict().items() if not torch.equal(value, before[name])]
+    assert changed == ["rate_shift"], "nothing else moves"
+
+
+def test_calibration_of_one_selector_leaves_the_others(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model(selectors={"a": {"target_rate": 0.4}, "b": {"target_rate": 0.4}})
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    before = mean_rate(model, store, ROWS)
+    calibrate_rate(model, store, ROWS, selectors=[1])
+    after = mean_rate(model, store, ROWS)
+    assert float(after[0]) == float(before[0]) and float(after[1]) == pytest.approx(0.4, rel=0.02)

@@ -23,7 +23,7 @@ TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "
 def test_stored_states_give_the_gates_of_live_encoding(
     cache_type: str, view: str, make_model: Callable, tmp_path: Path
 ) -> None:
-    model = make_model(view=view, selector_inputs=["state", "input", "norm", "attention"])
+    model = make_model(view=view, selectors={"meaning": {"reads": ["state", "input", "norm", "attention"]}})
     store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
     rows = np.array([4, 0, 6, 8])
     batch = store.fetch(rows)
@@ -47,14 +47,14 @@ def test_without_states_and_with_shapes(make_model: Callable, tmp_path: Path) ->
 
 def test_reused_only_for_the_same_text_and_encoder(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    model.config.encoder_fingerprint = "a"
     build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
     stamp = (tmp_path / "store" / "states").stat().st_mtime_ns
     build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
     assert (tmp_path / "store" / "states").stat().st_mtime_ns == stamp
     for change in ("text", "encoder", "unfinished"):
         if change == "encoder":
-            model.config.encoder_fingerprint = "b"
+            with torch.no_grad():
+                model.encoder.embeddings.word_embeddings.weight[5, 0] += 1
         if change == "unfinished":
             (tmp_path / "store" / "meta.json").unlink()
         build_store(model, TEXTS[: -1 if change == "text" else None], tmp_path / "store", "float16", progress=False)
@@ -94,11 +94,11 @@ def test_rows_without_content_are_left_out(make_model: Callable, tmp_path: Path)
 
 
 @pytest.mark.parametrize("cache_type", ["float32", None])
-@pytest.mark.parametrize("inputs", [["state"], ["state", "shape"]])
+@pytest.mark.parametrize("inputs", [["state"], ["state", "form"]])
 def test_batches_are_what_the_model_takes(
     inputs: list[str], cache_type: str | None, make_model: Callable, tmp_path: Path
 ) -> None:
-    model = make_model(selector_inputs=inputs, num_selectors=2)
+    model = make_model(selectors={"a": {"reads": inputs}, "b": {"reads": inputs}})
     store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
     rows = np.array([4, 0, 8, 6, 2])
     seen = list(store.batches(rows, model, size=2))
@@ -111,10 +111,10 @@ def test_batches_are_what_the_model_takes(
         assert torch.equal(
             batch.content, live["attention_mask"].bool() & ~torch.isin(live["input_ids"], torch.tensor([0, 1, 3]))
         )
-        assert ("surface_ids" in batch.inputs) == ("shape" in inputs) and ("encoded" in batch.inputs) == (
+        assert ("surface_ids" in batch.inputs) == ("form" in inputs) and ("encoded" in batch.inputs) == (
             cache_type is not None
         )
-        ids = {"surface_ids": shapes} if "shape" in inputs else {}
+        ids = {"surface_ids": shapes} if "form" in inputs else {}
         with torch.no_grad():
             stored, expected = model(**batch.inputs).gate_probs, model(**live, **ids).gate_probs
         assert torch.allclose(stored, expected, atol=1e-5)
@@ -123,7 +123,7 @@ def test_batches_are_what_the_model_takes(
 
 
 def test_only_some_sentences_are_encoded(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(selector_layer=1)
+    model = make_model(selectors={"meaning": {"layer": 1}})
     whole = build_store(model, TEXTS, tmp_path / "whole", "float32", progress=False)
     tokens = write_tokens(model, TEXTS, tmp_path / "some", progress=False)
     some = encode_sentences(model, tokens, "float32", lambda with_states: np.array([0, 3]), progress=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hardkuma.training import texts as texts_module
-from hardkuma.training.recipe import Recipe
+from hardkuma.training.recipe import TextRecipe
 from hardkuma.training.texts import TextFile, load_training_texts, split_held_out
 
 
@@ -16,7 +16,7 @@ def test_a_random_choice_in_the_order_of_the_text(tmp_path: Path) -> None:
     lines = [f"sentence number {i} of the file" for i in range(50)]
     (tmp_path / "text.txt").write_text("\n".join(lines))
     said: list[str] = []
-    recipe = Recipe(data=[str(tmp_path / "text.txt")], max_sentences=10, split_sentences=False)
+    recipe = TextRecipe(data=[str(tmp_path / "text.txt")], max_sentences=10, split_sentences=False)
     chosen = load_training_texts(recipe, said.append)
     assert len(chosen) == 10 and chosen == [line for line in lines if line in chosen]
     assert said == ["text: kept 50 of 50 sentences"]
@@ -29,7 +29,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     lines = [" = Lobster = ", " The <unk> lives in the sea . ", " A lobster lives in the cold sea . "]
     (tmp_path / "wiki.data").write_text("\n".join(lines))
     said: list[str] = []
-    chosen = load_training_texts(Recipe(data=[str(tmp_path / "wiki.data")], format="text"), said.append)
+    chosen = load_training_texts(TextRecipe(data=[str(tmp_path / "wiki.data")], format="text"), said.append)
     assert chosen == ["A lobster lives in the cold sea."]
     assert said[1] == "text: left out: 1 headings, 1 sentences with <unk> (before that)"
 

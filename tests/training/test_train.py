@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hardkuma import HardKumaModel, train
-from hardkuma.training import resuming, subsets, trainer
+from hardkuma.training import loop, subsets
+from hardkuma.training.objectives import contrastive
 from hardkuma.training.recipe import load_recipe
+from hardkuma.training.run import Run
 from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,14 +39,14 @@ def weights(folder: Path) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
-def log(folder: Path) -> list[dict[str, float]]:
+def log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dev = tmp_path / "dev.conll"
     dev.write_text("marie B-PER\nmoved O\nto O\nparis B-LOC\n")
-    assert run(arguments(model__rate_constraint="lagrangian", dev=dev)) == 0
+    assert run(arguments(dev=dev)) == 0
     out = capsys.readouterr().out
     assert "Selected words" in out and "Beethoven" in out
     folder = tmp_path / "run" / "model"
@@ -57,105 +60,99 @@ def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, c
     assert record["versions"]["torch"] == torch.__version__ and record["seed"] == 0
     card = (folder / "README.md").read_text()
     assert "took no part in training: average precision" in card
-    assert "Trained without labels on" in card and "**" in card and str(tmp_path) not in card
+    assert "Trained without labels on" in card and "by the contrastive objective, in 16 steps" in card
+    assert "**" in card and str(tmp_path) not in card and "![losses](losses.png)" in card
     entries = log(tmp_path / "run")
     steps = [e["step"] for e in entries if "loss" in e]
     assert steps == list(range(16)), "two epochs"
     assert all({"sufficiency", "remainder", "score"} <= set(e) for e in entries if "score" in e)
+    assert entries[-2]["phase"] == "contrastive" and entries[-1]["phase"] == "saved"
     assert not (tmp_path / "run" / "checkpoints").exists() and not (tmp_path / "run" / "store").exists()
 
 
-BY_REMOVAL = [path for path in RECIPES if load_recipe(path).objective == "removal"]
-CONTRASTIVE = [path for path in RECIPES if path not in BY_REMOVAL]
-WITH_ENTITIES = [path for path in BY_REMOVAL if "entities" in load_recipe(path).model["selector_names"]]
+CONTRASTIVE = [path for path in RECIPES if load_recipe(path).selectors["meaning"]["train"]["objective"] == "contrastive"]
+WITH_ENTITIES = [path for path in RECIPES if "entities" in load_recipe(path).selectors]
 
 
 @pytest.mark.parametrize("path", CONTRASTIVE, ids=[path.stem for path in CONTRASTIVE])
 def test_every_contrastive_recipe_trains(path: Path, arguments: Callable, tmp_path: Path) -> None:
-    assert run(arguments(recipe=str(path), max_steps=5, epochs=10, max_sentences="null")) == 0
+    assert run(arguments(recipe=str(path), **{"train.max_steps": 5})) == 0
     assert len([e for e in log(tmp_path / "run") if "loss" in e]) == 5
 
 
-@pytest.fixture(scope="session")
-def cased(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same sentences, cities and people among their words with a capital."""
-    names = ("paris", "berlin", "london", "marie", "curie", "einstein", "google", "apple", "nasa")
-    path = tmp_path_factory.mktemp("cased") / "text.txt"
-    lines = corpus.read_text().splitlines()
-    path.write_text("\n".join(" ".join(w.title() if w in names else w for w in line.split()) for line in lines) + "\n")
-    return path
-
-
-SMALL = {"removal_epochs": 2, "model__selector_layer": "[0.0, 1.0]"}
-
-
-@pytest.mark.parametrize("path", WITH_ENTITIES, ids=[path.stem for path in WITH_ENTITIES])
+@pytest.mark.parametrize("name", [path.stem for path in WITH_ENTITIES])
 def test_both_selectors_are_trained_measured_and_shown(
-    path: Path, arguments: Callable, cased: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, arguments: Callable, cased: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments(recipe=str(path), data=f"[{cased}]", **SMALL)) == 0
-    shown = capsys.readouterr().out
-    assert "\nmeaning:\n" in shown and "\nentities:\n" in shown
+    assert run(arguments(recipe=name, data=f"[{cased}]")) == 0
+    shown = capsys.readouterr()
+    assert "\nmeaning:\n" in shown.out and "\nentities:\n" in shown.out
+    assert "words of this text have a capital inside a sentence" in shown.err
     model = HardKumaModel.from_pretrained(tmp_path / "run" / "model").eval()
-    assert model.config.names == ["meaning", "entities"]
-    phases = [(e["phase"], e["selector"]) for e in log(tmp_path / "run") if "phase" in e]
-    assert phases[-2:] == [("saved", "meaning"), ("saved", "entities")], "the criterion sees what is saved"
-    saved = [e for e in log(tmp_path / "run") if e.get("phase") == "saved"]
+    assert model.config.names == ["meaning", "entities"] and bool(model.gate_head.isolated_scale.any())
+    phases = [(e["phase"], e["selector"]) for e in log(tmp_path / "run")]
+    assert phases == [("removal", "meaning"), ("form", "entities"), ("saved", "meaning"), ("saved", "entities")]
     card = (tmp_path / "run" / "model" / "README.md").read_text()
-    for entry in saved:
+    assert "Gates of `meaning`:" in card and "Gates of `entities`:" in card
+    for entry in log(tmp_path / "run")[2:]:
         assert f"| {entry['selector']} |" in card and f"{entry['sufficiency']:.3f}" in card
-        rate = model.config.of_selector("target_rate", model.config.names.index(entry["selector"]))
-        assert entry["rate"] == pytest.approx(rate, rel=0.3)
+        assert entry["rate"] == pytest.approx(model.config.selectors[entry["selector"]].target_rate, rel=0.3)
 
 
-def test_text_without_capitals_says_so_and_what_to_do(
+def test_text_without_capitals_says_so_before_anything_is_written(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments(recipe="default", **SMALL)) == 1
+    assert run(arguments(recipe="default")) == 1
     said = capsys.readouterr().err
-    assert "has a capital inside a sentence" in said and "(model.selector_names: [meaning])" in said
-    assert not (tmp_path / "run" / "store" / "removal").exists(), "before anything else is done"
-    assert run(arguments(recipe="default", entities_epochs=0, **SMALL)) == 1
-    assert "entities_epochs: 0 would leave 'entities' at random" in capsys.readouterr().err
-    assert run(arguments(recipe="default", model__selector_names="[meaning]", **SMALL)) == 0
+    assert "has a capital inside a sentence" in said and "(--selectors.entities null)" in said
+    assert not (tmp_path / "run").exists()
+    assert run(arguments(recipe="default", **{"selectors.entities": "null"})) == 0
     assert HardKumaModel.from_pretrained(tmp_path / "run" / "model").config.names == ["meaning"]
 
 
 def test_removal_is_interrupted_between_chunks(
     arguments: Callable, cased: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = arguments(recipe="default", data=f"[{cased}]", **SMALL)
+    options = arguments(recipe="default", data=f"[{cased}]")
     monkeypatch.setattr(subsets, "CHUNK", 64)
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_agree_on_interrupt", lambda self: True)
+        patch.setattr(Run, "is_interrupted", lambda self: True)
         assert run(options) == 130
     assert "the same command goes on" in capsys.readouterr().err and not (tmp_path / "run" / "model").exists()
     measured = list((tmp_path / "run" / "store" / "removal").iterdir())
     assert len(measured) == 1
-    assert run(options) == 0 and run(arguments("whole", recipe="default", data=f"[{cased}]", **SMALL)) == 0
+    assert run(options) == 0 and run(arguments("whole", recipe="default", data=f"[{cased}]")) == 0
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("recipe", ["default", "specialise"])
-def test_two_processes_remove_words_as_one(
-    recipe: str, arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path
+def test_contrastive_selectors_and_others_in_one_recipe(
+    arguments: Callable, cased: Path, encoder_folder: Path, tmp_path: Path
 ) -> None:
-    extra = {"data": f"[{cased}]", "cache_type": "float32", **SMALL}
-    if recipe == "specialise":
-        extra |= {"kinds": 2, "kinds_steps": 3, "model__selector_layer": "{meaning: [0.5, 1.0], kind: 1.0}"}
-        extra |= {"selector_names": "[one, other]", "meaning": "null"}  # rounding must not decide a name
-    assert run(arguments("one", recipe=recipe, **extra)) == 0
-    two = forks.start_ranks(2, TRAIN, *arguments("two", recipe=recipe, **extra), ACCELERATE_USE_CPU="true")
-    assert [process.wait() for process in two] == [0, 0], two[0].stderr[-3000:]
-    one, both = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("one", "two"))
-    for name, value in one.items():
-        assert torch.allclose(value.float(), both[name].float(), atol=1e-3), name
+    """What other selectors are trained by makes no difference to a contrastive one, nor it to them."""
+    recipe = load_recipe("default").as_dict()
+    recipe |= {"data": [str(cased)], "encoder": str(encoder_folder), "split_sentences": False, "held_out": 32}
+    recipe["model"]["rate_constraint"] = "lagrangian"
+    both = recipe["selectors"]
+    one = {"one": {"layer": 1, "train": {"objective": "contrastive", "batch_size": 16, "max_steps": 3}}}
+    heads = {}
+    for name, selectors in (("all", {**one, **both}), ("one", one), ("both", both)):
+        values = {**recipe, "selectors": selectors, "output": str(tmp_path / name)}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(values))
+        assert run([str(tmp_path / f"{name}.yaml")]) == 0
+        model = HardKumaModel.from_pretrained(tmp_path / name / "model")
+        pairs = zip(model.config.names, model.gate_head.selectors, strict=True)
+        heads[name] = {selector: reader.state_dict() for selector, reader in pairs}
+    for name, states in heads["all"].items():
+        for key, value in states.items():
+            expected = heads["one" if name == "one" else "both"][name][key]
+            assert torch.allclose(value, expected, atol=1e-5), (name, key)
+    assert [e["phase"] for e in log(tmp_path / "all") if "phase" in e][:3] == ["contrastive", "removal", "form"]
 
 
 @pytest.mark.parametrize("batches", ["random", "length"])
 def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_path: Path) -> None:
     """Stored float32 states and live encoding must train the same gates."""
-    extra = {"batches": batches, "max_steps": 4, "evaluate_every": 2}
+    extra = {"train.batches": batches, "train.max_steps": 4, "train.evaluate_every": 2}
     assert run(arguments("live", cache="never", **extra)) == 0
     assert run(arguments("stored", cache_type="float32", **extra)) == 0
     live, stored = log(tmp_path / "live"), log(tmp_path / "stored")
@@ -165,23 +162,35 @@ def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_
 def test_trainable_encoder_mixed_precision_and_parts(
     arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The encoder's products are in bf16 in every training pass, of rationales too."""
+    """The encoder's products are in bf16 in every training pass, of rationales too, and in none after training."""
     types: list[torch.dtype] = []
-    real = trainer.train_step
+    after: list[torch.dtype] = []
+    real, surface = contrastive.train_step, HardKumaModel.adapt_surface
 
-    def step(model: HardKumaModel, *rest: Any) -> object:
+    def watch(model: HardKumaModel, types: list[torch.dtype], call: Callable[[], Any]) -> Any:
         layer = model.encoder.encoder.layer[0].intermediate.dense
         hook = layer.register_forward_hook(lambda _, inputs, output: types.append(output.dtype))
-        result = real(model, *rest)
+        result = call()
         hook.remove()
         return result
 
-    monkeypatch.setattr(trainer, "train_step", step)
-    extra = {"model__freeze_encoder": "false", "mixed_precision": "bf16", "micro_batch": 4, "max_steps": 2}
-    assert run(arguments(**extra)) == 0
-    assert types and set(types) == {torch.bfloat16}
+    monkeypatch.setattr(contrastive, "train_step", lambda model, *rest: watch(model, types, lambda: real(model, *rest)))
+    monkeypatch.setattr(
+        HardKumaModel, "adapt_surface", lambda self, batches: watch(self, after, lambda: surface(self, batches))
+    )
+    small = {"train.mixed_precision": "bf16", "train.micro_batch": 4, "train.max_steps": 2}
+    assert run(arguments(**{"model.freeze_encoder": "false"}, **small)) == 0
+    assert types and set(types) == {torch.bfloat16} and after and set(after) == {torch.float32}
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert not model.config.freeze_encoder
+
+
+def test_only_the_contrastive_objective_has_an_optimizer_of_the_whole_model(
+    arguments: Callable, cased: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AdamW and DistributedDataParallel were built for objectives that use neither."""
+    monkeypatch.setattr("accelerate.Accelerator.prepare", lambda *_: pytest.fail("prepared"))
+    assert run(arguments(recipe="default", data=f"[{cased}]")) == 0
 
 
 class Killed(Exception):
@@ -189,32 +198,48 @@ class Killed(Exception):
 
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    real = trainer.train_step
+    real, count = contrastive.train_step, 0
 
-    def step_or_die(model: object, optimizer: object, batch: object, recipe: object, accelerator: object) -> object:
-        if kill_after.count == step:
+    def step_or_die(*given: object) -> object:
+        nonlocal count
+        if count == step:
             raise Killed
-        kill_after.count += 1
-        return real(model, optimizer, batch, recipe, accelerator)
+        count += 1
+        return real(*given)
 
-    kill_after.count = 0
-    monkeypatch.setattr(trainer, "train_step", step_or_die)
+    monkeypatch.setattr(contrastive, "train_step", step_or_die)
 
 
 def test_resume_is_exact_to_the_bit(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in the first and in the second epoch, after a checkpoint; dropout draws random numbers too."""
-    extra = {"model__selector_dropout": 0.2, "model__rate_constraint": "lagrangian", "patience": 50, "checkpoint_every": 4}
+    """Killed in the first and in the second epoch, after a checkpoint."""
+    extra = {"train.patience": 50, "train.checkpoint_every": 4}
     assert run(arguments("whole", **extra)) == 0
     for step in (6, 14):
         kill_after(monkeypatch, step)
         with pytest.raises(Killed):
             run(arguments("cut", **extra))
         monkeypatch.undo()
-        kept = [path.name for path in resuming.checkpoints(tmp_path / "cut" / "checkpoints")]
+        kept = [path.name for path in loop.checkpoints(tmp_path / "cut" / "checkpoints")]
         assert kept == (["step-00000004"] if step == 6 else ["step-00000008", "step-00000012"]), "the last two"
         assert run([*arguments("cut", **extra), "--resume"]) == 0
         assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
         assert log(tmp_path / "cut") == log(tmp_path / "whole")
+
+
+def test_resume_falls_back_to_the_checkpoint_before(
+    arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments("whole")) == 0
+    kill_after(monkeypatch, 12)
+    with pytest.raises(Killed):
+        run(arguments("cut"))
+    monkeypatch.undo()
+    newest = loop.checkpoints(tmp_path / "cut" / "checkpoints")[-1] / "optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:100])
+    assert run([*arguments("cut"), "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert "step-00000010 cannot be read" in said and "resuming from step 5." in said
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -225,7 +250,7 @@ def test_interrupt_ends_the_step_saves_and_says_how_to_go_on(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, steps = trainer.train_step, []
+    real, steps = contrastive.train_step, []
 
     def interrupted_step(*given: object) -> object:
         steps.append(len(steps))
@@ -233,39 +258,60 @@ def test_interrupt_ends_the_step_saves_and_says_how_to_go_on(
             signal.raise_signal(number)
         return real(*given)
 
-    monkeypatch.setattr(trainer, "train_step", interrupted_step)
-    assert run(arguments(checkpoint_every=100000)) == 130
+    monkeypatch.setattr(contrastive, "train_step", interrupted_step)
+    assert run(arguments(**{"train.checkpoint_every": 100000})) == 130
     assert "stopped at step 3; go on with --resume" in capsys.readouterr().err
-    [saved] = resuming.checkpoints(tmp_path / "run" / "checkpoints")
+    [saved] = loop.checkpoints(tmp_path / "run" / "checkpoints")
     assert json.loads((saved / "progress.json").read_text())["step"] == 3
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_resume_refuses_another_recipe(
-    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kill_after(monkeypatch, 6)
-    with pytest.raises(Killed):
-        run(arguments())
-    monkeypatch.undo()
-    assert run([*arguments(learning_rate=0.5), "--resume"]) == 1
-    assert "differs from this recipe" in capsys.readouterr().err
-
-
 def test_early_stopping_keeps_the_best(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
+    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1])
     saved = []
-    real = trainer.trained_state
-    monkeypatch.setattr(trainer, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
-    monkeypatch.setattr(trainer, "selection_quality", lambda *a, **k: trainer.Quality(0.0, 0.0, next(scores), 0.2))
-    assert run(arguments(evaluate_every=3, patience=2)) == 0
+    real = contrastive.trained_state
+    monkeypatch.setattr(contrastive, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
+    monkeypatch.setattr(contrastive, "selection_quality", lambda *a, **k: contrastive.Quality(0.0, 0.0, next(scores), 0.2))
+    assert run(arguments(**{"train.evaluate_every": 3, "train.patience": 2})) == 0
     assert [e["step"] for e in log(tmp_path / "run") if "loss" in e][-1] == 11, "12 steps: evaluated at 3, 6, 9 and 12"
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert torch.equal(model.gate_head.selectors[0].hidden.weight, saved[-1]["gate_head.selectors.0.hidden.weight"])
     assert len(saved) == 2, "two evaluations were better than those before"
 
 
-# ---- several processes --------------------------------------------------------------------------------------------------
+# ---- the output folder ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_command_twice_and_another_one(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It started over without a word, whatever was there."""
+    short = {"train.max_steps": 2}
+    assert run(arguments(**short)) == 0
+    made = weights(tmp_path / "run")
+    assert "was made" not in capsys.readouterr().err
+    assert run(arguments(**short)) == 0 and weights(tmp_path / "run") == made
+    assert "was made by this very recipe: it is replaced when this run is done." in capsys.readouterr().err
+    assert run(arguments(seed=1, **short)) == 1 and weights(tmp_path / "run") == made
+    assert "was made by another recipe: use another --output, or --overwrite to replace it." in capsys.readouterr().err
+    assert run([*arguments(seed=1, **short), "--overwrite"]) == 0 and weights(tmp_path / "run") != made
+
+
+def test_an_unfinished_run_is_not_thrown_away(
+    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_after(monkeypatch, 6)
+    with pytest.raises(Killed):
+        run(arguments())
+    monkeypatch.undo()
+    assert run(arguments()) == 1 and "go on with --resume, or start over with --overwrite" in capsys.readouterr().err
+    assert run([*arguments(**{"train.learning_rate": 0.5}), "--resume"]) == 1
+    assert "differs from this recipe" in capsys.readouterr().err
+    assert loop.checkpoints(tmp_path / "run" / "checkpoints")
+    assert run([*arguments(), "--overwrite"]) == 0
+
+
+# ---- several processes ------------------------------------------------------------------------------------------------
 
 LAUNCHERS = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
@@ -277,19 +323,9 @@ LAUNCHERS = {
         str(ROOT / "recipes" / "accelerate" / "two_processes.yaml"),
     ],
 }
-
-
 # `python train.py`, its arguments being the fork's.
 TRAIN = f"import runpy; runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')"
-
-
-AS_ONE = {
-    "max_steps": 12,  # into the second epoch
-    "model__rate_constraint": "lagrangian",
-    "model__view": "reencode",
-    "model__temperature": 0.3,
-    "cache_type": "float32",
-}
+AS_ONE = {"train.max_steps": 12, "cache_type": "float32"}  # into the second epoch
 
 
 @pytest.fixture(scope="module")
@@ -311,25 +347,96 @@ def test_two_processes_train_as_one(name: str, losses_of_one: list[float], argum
     assert json.loads((tmp_path / "two" / "model" / "run.json").read_text())["processes"] == 2
 
 
+def start_two(forks: ForkServer, words: list[str]) -> None:
+    two = forks.start_ranks(2, TRAIN, *words, ACCELERATE_USE_CPU="true")
+    assert [process.wait() for process in two] == [0, 0], two[0].stderr[-3000:]
+
+
+def check_same(one: Path, two: Path) -> None:
+    first, second = (load_file(folder / "model" / "model.safetensors") for folder in (one, two))
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.allclose(value.float(), second[name].float(), atol=1e-3), name
+
+
+@pytest.mark.parametrize("recipe", ["contrastive", "default", "parts"])
+def test_two_processes_leave_what_one_leaves(
+    recipe: str, arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path
+) -> None:
+    """contrastive: DistributedDataParallel; default: removal and form; parts: removal and parts."""
+    extra = {"data": f"[{cased}]", "cache_type": "float32"}
+    if recipe == "parts":
+        extra["train.names"] = "[one, other]"  # rounding must not decide a name
+    assert run(arguments("one", recipe=recipe, **extra)) == 0
+    start_two(forks, arguments("two", recipe=recipe, **extra))
+    check_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_two_processes_copy_as_one(arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path) -> None:
+    extra = {"data": f"[{cased}]", "cache_type": "float32"}
+    assert run(arguments("source", recipe="default", **extra)) == 0
+    copied = {
+        **extra,
+        "selectors.meaning.train": f"{{objective: copy, checkpoint: {tmp_path / 'source' / 'model'}}}",
+        "selectors.entities.train": f"{{objective: copy, checkpoint: {tmp_path / 'source' / 'model'}}}",
+    }
+    words = [*arguments("one", recipe="default", **copied)]
+    start = words.index("--selectors.meaning.train.epochs")
+    del words[start : start + 2]
+    assert run(words) == 0
+    start_two(forks, [str(tmp_path / "two") if word == str(tmp_path / "one") else word for word in words])
+    check_same(tmp_path / "one", tmp_path / "two")
+    source, copy = (HardKumaModel.from_pretrained(tmp_path / name / "model") for name in ("source", "two"))
+    for ours, theirs in zip(copy.gate_head.selectors, source.gate_head.selectors, strict=True):
+        assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+EVERYWHERE = """
+import sys, torch
+from hardkuma.training.arguments import parse_arguments
+from hardkuma.training.recipe import load_recipe
+from hardkuma.training.run import start_run
+folder, *words = sys.argv[1:]
+options = parse_arguments(words)
+run = start_run(load_recipe(options.recipe, options.overrides))
+for objective in run.objectives:
+    assert objective.fit(run)
+run.adapt_surface()
+state = {"names": run.model.config.names, "rates": [s.target_rate for s in run.model.config.selectors.values()]}
+torch.save({**state, "head": run.model.gate_head.state_dict()}, f"{folder}/rank{run.accelerator.process_index}.pt")
+run.accelerator.wait_for_everyone()
+"""
+
+
+def test_every_process_has_the_weights_and_the_names(
+    arguments: Callable, cased: Path, forks: ForkServer, tmp_path: Path
+) -> None:
+    words = arguments("two", recipe="parts", data=f"[{cased}]")
+    two = forks.start_ranks(2, EVERYWHERE, tmp_path, *words, ACCELERATE_USE_CPU="true")
+    assert [process.wait() for process in two] == [0, 0], two[0].stderr[-3000:]
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))
+    assert first["names"] == second["names"] and first["rates"] == second["rates"]
+    assert not any(name.startswith("part_") for name in second["names"])
+    assert all(torch.equal(value, second["head"][name]) for name, value in first["head"].items())
+
+
 def test_two_processes_resume_to_the_bit(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
-    extra = {"max_steps": 40, "epochs": 5, "model__selector_dropout": 0.2}
-    whole = forks.start_ranks(2, TRAIN, *arguments("whole", **extra), ACCELERATE_USE_CPU="true")
-    assert [process.wait() for process in whole] == [0, 0], whole[0].stderr[-3000:]
+    extra = {"train.max_steps": 40, "train.epochs": 5}
+    start_two(forks, arguments("whole", **extra))
     cut = forks.start_ranks(2, TRAIN, *arguments("cut", **extra), ACCELERATE_USE_CPU="true")
-    while not resuming.checkpoints(tmp_path / "cut" / "checkpoints") and cut[0].poll() is None:
+    while not loop.checkpoints(tmp_path / "cut" / "checkpoints") and cut[0].poll() is None:
         time.sleep(0.02)
     for process in cut:
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert resuming.checkpoints(tmp_path / "cut" / "checkpoints") and not (tmp_path / "cut" / "model").exists()
+    assert loop.checkpoints(tmp_path / "cut" / "checkpoints") and not (tmp_path / "cut" / "model").exists()
     again = forks.start_ranks(2, TRAIN, *arguments("cut", **extra), "--resume", ACCELERATE_USE_CPU="true")
     assert [process.wait() for process in again] == [0, 0], again[0].stderr[-3000:]
     assert "resuming from step" in again[0].stderr
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-    assert json.loads((tmp_path / "whole" / "model" / "run.json").read_text())["processes"] == 2
 
 
-# ---- faults -------------------------------------------------------------------------------------------------------------
+# ---- faults -----------------------------------------------------------------------------------------------------------
 
 
 def failing(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 1) -> str:
@@ -337,16 +444,11 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str], status: in
     return capsys.readouterr().err
 
 
-def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean 'epochs'" in failing([*arguments(), "--epoch", "3"], capsys, status=2)
-    assert "did you mean 'temperature'" in failing([*arguments(), "--model.temprature", "3"], capsys)
-    assert "smaller batch_size" in failing(arguments(batch_size=150), capsys)
+def test_faults_of_the_input(arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "smaller batch_size" in failing(arguments(**{"train.batch_size": 150}), capsys)
     same = tmp_path / "same.txt"
     same.write_text("the museum in paris opened\n" * 50)
     assert "fewer than one batch" in failing(arguments(data=f"[{same}]"), capsys), "duplicates are dropped"
-    unknown = tmp_path / "unknown.txt"
-    unknown.write_text("".join(f"zq{i} zq{i} zq{i} zq{i}\n" for i in range(100)))
-    assert "nothing to tell apart" in failing(arguments(data=f"[{unknown}]"), capsys)
     assert "absent.txt" in failing(arguments(data=f"[{tmp_path / 'absent.txt'}]"), capsys)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"the museum in paris opened\n\xff\xfe is not utf-8 at all\n")
@@ -355,7 +457,38 @@ def test_faults_of_the_input(arguments: Callable, corpus: Path, tmp_path: Path, 
     short = tmp_path / "short.txt"
     short.write_text("a b\nc d\n")
     assert "no sentence of 4 to 64 words" in failing(arguments(data=f"[{short}]"), capsys)
+    assert not (tmp_path / "run").exists(), "nothing is written"
+    unknown = tmp_path / "unknown.txt"
+    unknown.write_text("".join(f"zq{i} zq{i} zq{i} zq{i}\n" for i in range(100)))
+    assert "nothing to tell apart" in failing(arguments(data=f"[{unknown}]"), capsys)
     assert not list(tmp_path.glob("*/model")), "nothing half-written"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sead", "3"], "unknown recipe key 'sead': did you mean 'seed'?"),
+        (["--epochs", "3"], "unknown recipe key 'epochs': it is now `epochs` of an objective"),
+        (["--model.temprature", "3"], "unknown config name 'temprature': did you mean 'temperature'?"),
+        (["--train.epoch", "3"], "no objective of this recipe has a setting 'epoch': did you mean 'epochs'?"),
+        (["--selectors.meaning.raeds", "3"], "selectors.meaning has no setting 'raeds'; known: reads"),
+        (["--selectors.meanin.reads", "3"], "this recipe has no selector 'meanin': did you mean 'meaning'?"),
+        (["--selectors.meaning.train.epoch", "3"], "selectors.meaning.train: removal has no setting 'epoch'; it has: sen"),
+        (["--train.epochs", "0"], "selectors.meaning.train: epochs must be a whole number >= 1, got 0."),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence_and_status_2(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prog in ("train.py", "hardkuma train"):
+        assert train.main([*words, "--encoder", "absent", "--output", str(tmp_path / "run")], prog=prog) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{prog}: {message}") and said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train.main(["absent"]) == 1 and capsys.readouterr().err.startswith("train.py: no recipe at absent")
 
 
 def test_what_one_process_cannot_read_ends_all(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
@@ -369,7 +502,7 @@ def test_what_one_process_cannot_read_ends_all(arguments: Callable, forks: ForkS
 def test_machines_share_what_one_of_them_encodes(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
     """Two processes, each the first of its machine."""
     machine = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "ACCELERATE_USE_CPU": "true"}
-    ranks = forks.start_ranks(2, TRAIN, *arguments("two", max_steps=2), **machine)
+    ranks = forks.start_ranks(2, TRAIN, *arguments("two", **{"train.max_steps": 2}), **machine)
     assert [rank.wait(120) for rank in ranks] == [0, 0], ranks[0].stderr[-3000:]
     assert ["tokenising" in rank.stderr for rank in ranks] == [True, False]
     assert (tmp_path / "two" / "model").is_dir()
@@ -379,7 +512,7 @@ def test_disk_full_while_saving(
     arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint before the full disk stays whole, and the run can go on from it."""
-    real, calls = resuming.save_file, []
+    real, calls = loop.save_file, []
 
     def full(tensors: object, path: Path) -> None:
         calls.append(path)
@@ -388,7 +521,7 @@ def test_disk_full_while_saving(
             raise OSError(28, "No space left on device")
         real(tensors, path)
 
-    monkeypatch.setattr(resuming, "save_file", full)
+    monkeypatch.setattr(loop, "save_file", full)
     assert "could not be written" in failing(arguments("run"), capsys)
     left = list((tmp_path / "run" / "checkpoints").iterdir())
     assert [path.name for path in left] == ["step-00000005"]
@@ -401,39 +534,45 @@ def test_disk_full_while_saving(
 def test_help_is_the_manual_and_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(["--help"]) == 0
     script = capsys.readouterr().out
-    assert "accelerate launch" in script and "--batch_size INT" in script and "python train.py specialise" in script
+    assert "accelerate launch" in script and "--held_out INT" in script and "python train.py parts" in script
     assert train.main(["--help"], prog="hardkuma train") == 0
     command = capsys.readouterr().out
-    assert "--batch_size INT" in command and "hardkuma train specialise" in command and "python train.py" not in command
+    assert "--held_out INT" in command and "hardkuma train parts" in command and "python train.py" not in command
 
 
-@pytest.mark.parametrize(("words", "status"), [(["--epoch", "3"], 2), (["absent"], 1), (["--model.temprature", "3"], 1)])
-def test_errors_begin_with_the_name_of_the_command(
-    words: list[str], status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for prog in ("train.py", "hardkuma train"):
-        assert train.main(words, prog=prog) == status
-        assert capsys.readouterr().err.startswith(f"{prog}: ")
+def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands are read, and every option in them is one. It advertised `--epochs 2`, which did nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text((ROOT / "recipes" / "default.yaml").read_text())
+    seen: list[Any] = []
+    monkeypatch.setattr(train, "train", lambda *given: seen.append(given))
+    commands = [
+        line.split("  ")[2].strip() for line in train.__doc__.splitlines() if line.startswith("    python train.py")
+    ]
+    assert len(commands) == 5
+    for command in commands:
+        assert train.main(shlex.split(command)[2:]) == 130, command
+    recipe = seen[2][0]
+    assert recipe.selectors["meaning"]["train"]["epochs"] == 2 == recipe.selectors["entities"]["train"]["epochs"]
+    assert recipe.selectors["meaning"]["target_rate"] == 0.4 and recipe.data == ["my.txt", "more.jsonl"]
 
 
 def test_a_recipe_by_name_outside_of_the_checkout(
     arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(arguments(recipe="recipes/fourier.yaml", max_steps=1)) == 0
+    assert run(arguments(recipe="recipes/fourier.yaml", **{"train.max_steps": 1})) == 0
     assert "frequency_filter: low" in (tmp_path / "run" / "recipe.yaml").read_text()
 
 
-@pytest.mark.parametrize("weight", [0.5, -0.5])
-def test_two_contrastive_selectors_are_aligned_or_separated(weight: float, arguments: Callable, tmp_path: Path) -> None:
-    extra = {"model__num_selectors": 2, "model__lambda_s": "[1.0, 0.5]", "model__lambda_kl": weight, "max_steps": 8}
-    assert run(arguments(**extra, learning_rate=0.01)) == 0
-    kl = [entry["loss/kl"] for entry in log(tmp_path / "run") if "loss" in entry]
-    assert (kl[-1] < kl[0]) == (weight > 0)
-
-
-def test_a_misspelt_key_of_the_model_is_found_before_anything_is_touched(
-    arguments: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "did you mean 'temperature'" in failing([*arguments(encoder="absent"), "--model.temprature", "3"], capsys)
-    assert not (tmp_path / "run").exists()
+def test_two_contrastive_selectors_are_aligned_or_separated(arguments: Callable, tmp_path: Path) -> None:
+    other = ["--selectors.other", "{reads: [state], layer: 1, lambda_s: 0.0, train: {objective: contrastive}}"]
+    ends = {}
+    for weight in (5, -5):
+        recipe, *words = arguments(str(weight), **{"train.max_steps": 8, "train.learning_rate": 0.01})
+        # First the selector, then the settings of both.
+        assert run([recipe, *other, "--model.lambda_kl", str(weight), *words]) == 0
+        entries = [entry for entry in log(tmp_path / str(weight)) if "loss" in entry]
+        assert {"loss/rationale/0", "loss/rationale/1", "loss/kl"} <= entries[0].keys()
+        ends[weight] = entries[-1]["loss/kl"]
+    assert ends[5] < ends[-5] / 2

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recipe import PRECISIONS, RECIPES, SCHEDULES, TextRecipe, make_recipe, read_values
+from ..objectives.settings import PRECISIONS, SCHEDULES
+from ..recipe import RECIPES, TextRecipe, make_recipe, read_values
 from ..settings import setting
 from .registry import make_augmentation
 
@@ -72,7 +73,7 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
             raise ValueError(f"learn_temperature works with infonce and nt_xent, not with {self.objective}: leave it out.")
 
 
-def load_encoder_recipe(path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> EncoderRecipe:
+def load_encoder_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> EncoderRecipe:
     """A recipe from a YAML file, or the name of one that comes along, with overrides.
 
     >>> load_encoder_recipe("add-naive").view

@@ -27,8 +27,8 @@ from ...common.models import load_model
 from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
 from ...evaluation.similarity import read_scored_pairs
-from ..interrupts import InterruptFlag
 from ..report import write_record
+from ..run import InterruptFlag
 from ..texts import load_training_texts, split_held_out
 from .collator import DRAW, ROW, ViewCollator
 from .deletion import GATES

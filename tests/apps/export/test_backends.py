@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import pipeline
 
 import hardkuma.apps.export.backends as backends
-import hardkuma.apps.export.graphs as graphs
-import hardkuma.apps.export.onnx_gates as onnx
+import hardkuma.apps.export.onnx as graphs
 from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.__main__ import main
-from hardkuma.apps.export.backends import choose_backend, measure_speed
-from hardkuma.apps.export.onnx_gates import OnnxGates
+from hardkuma.apps.export.backends import OnnxGates, choose_backend, measure_speed
+from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
 from hardkuma.encoder_hardkuma import fingerprint
 from hardkuma.scoring_hardkuma import stream_records
 from tests.conftest import SENTENCES, build_two_selectors
@@ -36,7 +33,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's cache, shared by the tests here. Tracing a graph takes seconds, so each is traced once in all."""
     folder = tmp_path_factory.mktemp("cache")
     traced: dict[tuple[str, str | None], bytes] = {}
-    write_graph = onnx.write_graph
+    write_graph = backends.write_graph
 
     def write_once(graph: graphs.GateGraph, path: Path, feed: dict[str, torch.Tensor]) -> None:
         key = fingerprint(graph.model), graph.selector
@@ -47,7 +44,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", str(folder))
-        patch.setattr(onnx, "write_graph", write_once)
+        patch.setattr(backends, "write_graph", write_once)
         yield folder / "hardkuma"
 
 
@@ -56,7 +53,9 @@ def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with two selectors of words, which read the last layer. A second one would be traced as the first."""
     path = tmp_path_factory.mktemp("checkpoint") / "model"
     torch.manual_seed(0)
-    surfaced(build_two_selectors(layers=1, selector_layer=-1)).save_pretrained(path)
+    surfaced(
+        build_two_selectors(layers=1, selectors={name: {"layer": -1} for name in ("meaning", "entities")})
+    ).save_pretrained(path)
     return path
 
 
@@ -114,15 +113,17 @@ def test_int8_is_close_and_does_not_mind_the_order(two: HardKumaModel, cache: Pa
         "those of a layer, without zero points of weights"
     )
     found, wanted = probabilities(gates), probabilities(two)
-    assert 0 < np.abs(found - wanted).mean() < onnx.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
+    assert 0 < np.abs(found - wanted).mean() < backends.INT8_TOLERANCE and np.corrcoef(found, wanted)[0, 1] > 0.95
     assert np.array_equal(found, probabilities(gates)), "the same batches have the same gates"
     turned = score_texts(gates, TEXTS[::-1], selector="entities")[::-1]
-    assert np.abs(np.concatenate([np.array(item.probabilities) for item in turned]) - wanted).mean() < onnx.INT8_TOLERANCE
+    assert (
+        np.abs(np.concatenate([np.array(item.probabilities) for item in turned]) - wanted).mean() < backends.INT8_TOLERANCE
+    )
 
 
 def test_int8_that_is_too_far_off_is_not_taken(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(onnx, "INT8_TOLERANCE", 0.0)
+    monkeypatch.setattr(backends, "INT8_TOLERANCE", 0.0)
     said: list[str] = []
     gates = OnnxGates(two, precision="int8", log=said.append)
     assert gates.prepare("entities") == "fp32" and "fp32 is used" in said[1]
@@ -132,14 +133,35 @@ def test_int8_that_is_too_far_off_is_not_taken(two: HardKumaModel, tmp_path: Pat
 def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     OnnxGates(two, precision="fp32").prepare("entities")
-    monkeypatch.setattr(onnx, "make_export", lambda *_: pytest.fail("it was made again"))
+    monkeypatch.setattr(backends, "make_export", lambda *_: pytest.fail("it was made again"))
     again = OnnxGates(two, precision="fp32", log=said.append)
     assert again.is_at_hand("entities") and again.prepare("entities") == "fp32" and not said
     # Another precision, selector or weight is another export.
-    names = {onnx.export_key(two, *what) for what in (("entities", "fp32"), ("entities", "int8"), ("meaning", "fp32"))}
+    names = {backends.export_key(two, *what) for what in (("entities", "fp32"), ("entities", "int8"), ("meaning", "fp32"))}
     changed = type(two)(two.config)
-    assert len(names | {onnx.export_key(changed, "entities", "fp32")}) == 4
+    assert len(names | {backends.export_key(changed, "entities", "fp32")}) == 4
     assert not list(cache.glob(".*")), "nothing is left over"
+
+
+def test_changed_weights_are_another_export(cache: Path, make_two: Callable) -> None:
+    model = make_two(layers=1, seed=3)
+    gates = OnnxGates(model, precision="fp32")
+    assert np.allclose(probabilities(gates), probabilities(model), atol=1e-5)
+    keys = {gates._key("entities")}
+    for parameters in (model.encoder.parameters(), model.gate_head.parameters()):
+        before = probabilities(model)
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        assert not np.allclose(before, probabilities(model), atol=1e-3)
+        assert np.allclose(probabilities(gates), probabilities(model), atol=1e-5), "not those of the old weights"
+        keys.add(gates._key("entities"))
+    assert len(keys) == 3
+
+
+def test_changed_code_is_another_export() -> None:
+    names = {path.name for path in backends.code_files()}
+    assert names > set(CHECKPOINT_CODE) - {"handler.py"} and "onnx.py" in names
 
 
 @pytest.mark.parametrize("harm", [lambda data: data[:1000], lambda data: data[:-9] + b"x" + data[-8:], lambda data: b""])
@@ -169,7 +191,7 @@ def test_a_damaged_export_in_a_folder_of_somebody_else(
     path.write_bytes(b"")
     said: list[str] = []
     monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr(onnx, "_keep", refuse)
+    monkeypatch.setattr(backends, "_keep", refuse)
     gates = OnnxGates(two, precision="fp32", log=said.append)
     assert np.allclose(probabilities(gates), probabilities(two), atol=1e-5)
     assert "is damaged" in said[0] and "cannot be kept (read-only)" in said[-1] and path.exists()
@@ -228,8 +250,8 @@ def test_a_model_that_cannot_be_exported(make_two: Callable) -> None:
 
 def test_a_graph_that_differs_is_refused(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(onnx, "write_graph", lambda *_: None)
-    monkeypatch.setattr(onnx, "_differences", lambda *_: (0.5, 0.1))
+    monkeypatch.setattr(backends, "write_graph", lambda *_: None)
+    monkeypatch.setattr(backends, "_differences", lambda *_: (0.5, 0.1))
     with pytest.raises(ValueError, match=r"the graph differs from the model by 5.00e-01, more than 0.0001"):
         choose_backend(two, "onnx")
 
@@ -249,7 +271,12 @@ def test_a_missing_package_is_named(two: HardKumaModel, monkeypatch: pytest.Monk
 
 def test_what_is_refused(two: HardKumaModel, make_model: Callable) -> None:
     with pytest.raises(ValueError, match="backend must be one of torch, onnx, auto; got 'tensorrt'"):
-        TokenGatesPipeline(two, backend="tensorrt")
+        choose_backend(two, "tensorrt")
+    for wrong in ("onnx", choose_backend(two)):
+        with pytest.raises(
+            ValueError, match=r"such as hardkuma.choose_backend\(model, 'onnx'\).gates; got a (str|Backend)"
+        ):
+            TokenGatesPipeline(two, backend=wrong)
     with pytest.raises(ValueError, match="training mode"):
         choose_backend(make_model().train(), "onnx")
     with pytest.raises(ValueError, match="no selector 'x': this model has 'meaning', 'entities'"):
@@ -264,17 +291,21 @@ def test_an_export_is_not_made_for_a_text(two: HardKumaModel, tmp_path: Path, mo
     assert choose_backend(two, "auto", log=said.append, make=False).gates is two and "not exported yet" in said[0]
 
 
-def test_flags_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("flags\t\t: fpu avx2 avx512_vnni", True),
+        ("flags\t\t: fpu avx2 avx_vnni", True),
+        ("flags\t\t: fpu avx2 avx512f", False),
+        ("Features\t: fp asimd asimddp", True),
+        ("model name\t: avx512_vnni", False),
+    ],
+)
+def test_flags_of_the_processor(line: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert graphs.has_int8_instructions(f"processor\t: 0\n{line}\n") == wanted
     monkeypatch.setattr(graphs.platform, "system", lambda: "Linux")
-    for line, wanted in {
-        "flags\t\t: fpu avx2 avx512_vnni": True,
-        "flags\t\t: fpu avx2 avx_vnni": True,
-        "flags\t\t: fpu avx2 avx512f": False,
-        "Features\t: fp asimd asimddp": True,
-        "model name\t: avx512_vnni": False,
-    }.items():
-        monkeypatch.setattr(Path, "read_text", lambda *_, line=line, **__: f"processor\t: 0\n{line}\n")
-        assert graphs.has_int8_instructions() == wanted, line
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: line)
+    assert graphs.has_int8_instructions() == wanted
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------------
@@ -333,71 +364,69 @@ def test_numbers_that_are_none_are_said(two: HardKumaModel) -> None:
         gate_records(gates, TEXTS, selector="entities")
 
 
-# ---- doors ---------------------------------------------------------------------------------------------------------------
+# ---- the pipeline and the command ----------------------------------------------------------------------------------------
 
 
-def test_a_pipeline_of_a_folder(folder: Path, two: HardKumaModel) -> None:
-    """The code that travels with the checkpoint runs the same export."""
-    OnnxGates(two).prepare("entities")
-    pipe = pipeline("token-gates", model=str(folder), trust_remote_code=True, backend="onnx", selector="entities")
-    assert type(pipe.gate_model).__name__ == "OnnxGates" and type(pipe.gate_model) is not OnnxGates
-    for text, record in zip(TEXTS, pipe(TEXTS), strict=True):
-        wanted = gate_records(two, [text], selector="entities")[0]
+def test_a_pipeline_with_another_backend(two: HardKumaModel) -> None:
+    pipe = TokenGatesPipeline(two, backend=OnnxGates(two, precision="fp32"), selector="entities")
+    for record, wanted in zip(pipe(TEXTS), gate_records(two, TEXTS, selector="entities"), strict=True):
         assert [w["start"] for w in record["words"]] == [w["start"] for w in wanted["words"]]
         assert [w["probability"] for w in record["words"]] == pytest.approx(
-            [w["probability"] for w in wanted["words"]], abs=0.2
+            [w["probability"] for w in wanted["words"]], abs=1e-5
         )
     with pytest.raises(TypeError, match="backend"):
-        pipe("Paris", backend="torch")
+        pipe("Paris", backend=two)
 
 
 def test_the_command_resumes_with_the_backend_that_it_began_with(
     folder: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hardkuma.cli.parts import Parts
+    from hardkuma.cli import gates
+    from hardkuma.cli.writers import PartialOutput
 
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)  # for the tests that follow
+    monkeypatch.setattr(gates, "CHUNK_TEXTS", 5)
+    monkeypatch.setattr(gates, "EXPORT_BYTES", 0)
     file = tmp_path / "in.txt"
     file.write_text("\n".join(text for text in TEXTS * 3) + "\n")
-    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--part-size", "5", "--selector", "entities"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--selector", "entities"]
     onnx_words = [*words, "--backend", "onnx", "--output", str(tmp_path / "whole.jsonl")]
     assert main(onnx_words) == 0
     whole = (tmp_path / "whole.jsonl").read_bytes()
     assert len(whole.splitlines()) == 3 * len(TEXTS)
     assert main([*onnx_words, "--resume"]) == 0 and "is complete already" in capsys.readouterr().err
     # Auto takes onnx, is interrupted, and goes on with onnx although torch would now be faster.
-    add, speeds = Parts.add, {"torch": 1.0, "onnx": 2.0}
+    add, speeds, added = PartialOutput.add, {"torch": 1.0, "onnx": 2.0}, []
 
-    def stop_at_third(self: Parts, number: int, content: bytes) -> None:
-        if number == 2:
+    def stop_at_third(self: PartialOutput, rows: int, content: bytes) -> None:
+        if len(added) == 2:
             raise KeyboardInterrupt
-        add(self, number, content)
+        added.append(rows)
+        add(self, rows, content)
 
     monkeypatch.setattr(
         backends, "measure_speed", lambda gates, selector: speeds["torch" if isinstance(gates, HardKumaModel) else "onnx"]
     )
-    monkeypatch.setattr(Parts, "add", stop_at_third)
+    monkeypatch.setattr(PartialOutput, "add", stop_at_third)
     auto = [*words, "--backend", "auto", "--output", str(tmp_path / "auto.jsonl")]
     assert main(auto) != 0
     assert "backend onnx (int8)" in capsys.readouterr().err or not graphs.has_int8_instructions()
-    monkeypatch.setattr(Parts, "add", add)
+    monkeypatch.setattr(PartialOutput, "add", add)
     speeds["torch"] = 3.0
     assert main([*auto, "--resume"]) == 0
     assert (tmp_path / "auto.jsonl").read_bytes() == whole
     # Another backend would write other bytes.
-    assert main([*words, "--backend", "torch", "--output", str(tmp_path / "auto.jsonl"), "--resume"]) == 0
-    assert (tmp_path / "auto.jsonl").read_bytes() != whole
-    assert json.loads((tmp_path / ".auto.jsonl.journal.json").read_text())["settings"]["backend"] == ["torch", "float32"]
+    with PartialOutput(tmp_path / "auto.jsonl") as partial:
+        partial.begin({"backend": ["onnx", "int8"]})
+        partial.add(1, b"")
+    assert main([*words, "--backend", "torch", "--output", str(tmp_path / "auto.jsonl"), "--resume"]) == 1
+    assert "other settings (backend, " in capsys.readouterr().err
 
 
-def test_what_the_command_refuses(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_command_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["gates", "--engine", "ray", "--input", "in", "--output", "out", "--backend", "onnx"])
     assert "--backend onnx does not go with --engine ray" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["gates", "--backend", "jax", "Paris"])
     assert "invalid choice: 'jax'" in capsys.readouterr().err
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SystemExit):
-        main(["gates", "--backend", "auto", "--file", "x.txt", "--output", "y.jsonl"])
-    assert "choose --backend torch or onnx" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import random
 import re
 import urllib.error
 import urllib.request
@@ -18,23 +19,22 @@ pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardku
 
 from starlette.requests import Request
 
-from hardkuma import HardKumaModel
-from hardkuma.apps.page import page
-from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
-from hardkuma.apps.page.html import merge_selectors, show_record, show_selectors
-from hardkuma.apps.page.limits import (
-    MAX_BODY,
+from hardkuma import HardKumaModel, load_released
+from hardkuma.apps.page import app as page
+from hardkuma.apps.page.app import MAX_BODY, Answers, Query, build_app, render_index, start
+from hardkuma.apps.page.demo import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
+    Demo,
     as_fraction,
     check_compared,
     check_lines,
 )
-from hardkuma.apps.page.page import Answers, build_app, render_index, start
-from hardkuma.apps.page.query import Query
-from hardkuma.apps.page.scores import Demo
+from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
+from hardkuma.apps.page.html import as_file, merge_selectors, show_record, show_selectors
 from hardkuma.apps.pairs import explain_pair
-from hardkuma.apps.search import SearchIndex, find_terms
+from hardkuma.apps.search import SearchIndex
+from hardkuma.apps.terms import find_terms
 from hardkuma.common.rendering.style import HUES
 from hardkuma.handler import Turns
 from hardkuma.scoring_hardkuma import ScoredText, gate_records, score_texts
@@ -675,7 +675,6 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
 
 def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Callable) -> None:
     model = make_two()
-    model.remember_tokens()
     demo, passes = Demo(model), Passes(model)
     text = "marie curie moved to paris .\nParis is old . Marie stayed ."
     first = demo.document(text)
@@ -706,6 +705,37 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
 
 def of_selectors(**probabilities: list[float]) -> dict[str, ScoredText]:
     return {name: ScoredText("Bob ran", [(0, 3), (4, 7)], row, 1, 0.5) for name, row in probabilities.items()}
+
+
+def test_every_word_that_a_selector_selects_is_shown_as_selected() -> None:
+    dice = random.Random(0)
+    text = "a b c d e f g h"
+    spans = [(i, i + 1) for i in range(0, len(text), 2)]
+    for _ in range(200):
+        scored = {name: ScoredText(text, spans, [dice.random() for _ in spans], 1, 0.5) for name in ("x", "y", "z")}
+        record, own = merge_selectors(scored), [item.select() for item in scored.values()]
+        chosen = [any(one["words"][i]["selected"] for one in own) for i in range(len(spans))]
+        assert [word["selected"] for word in record["words"]] == chosen
+        drawn = [i for span in record["spans"] for i in range(span["start"], span["end"])]
+        assert sorted(set(drawn)) == drawn, "in reading order, none twice"
+        assert [start in drawn for start, _ in spans] == chosen
+        assert record["listed"] == [
+            span | {"selector": name} for name, one in zip("xyz", own, strict=True) for span in one["spans"]
+        ]
+
+
+def test_the_first_example_of_all_selectors_is_whole() -> None:
+    demo = Demo(load_released()[0])
+    shown = show_selectors(demo.score_all(TEXTS[0]))[0]
+    file = as_file(demo.score_all(TEXTS[0]), None, "html")["content"]
+    selected = {
+        word["word"] for item in demo.score_all(TEXTS[0]).values() for word in item.select()["words"] if word["selected"]
+    }
+    assert "Prize" in selected
+    for html in (shown, file):
+        assert f"{len(selected)} of 20 words: " in html and "Nobel Prize 0." in html and "entities: Marie Curie 0." in html
+        drawn = " ".join(re.sub("<.*?>", "", span) for span in re.findall(r'<span class="hk-span.*?</span>', html))
+        assert selected <= set(drawn.split())
 
 
 def test_a_reason_is_that_of_what_is_shown() -> None:

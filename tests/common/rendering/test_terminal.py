@@ -6,6 +6,8 @@ import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hardkuma.common.rendering.terminal import paint, safe, use_colour
 
@@ -32,3 +34,29 @@ def test_paint() -> None:
     coloured = paint(record, colour=True)
     assert "\033[" in coloured and re.sub(r"\033\[[\d;]*m", "", coloured) == "ab cd!"
     assert len(safe({"text": "a\x1b\x9b\tb"})["text"]) == 5
+
+
+def test_brackets_of_the_text_are_told_from_selections() -> None:
+    text = "See [1] for the heart [valve]"
+    words = [{"start": match.start(), "end": match.end(), "probability": 0.5} for match in re.finditer(r"\w+", text)]
+    record = {"text": text, "words": [{**word, "selected": text[word["start"]] in "hv"} for word in words]}
+    assert paint(record, colour=False) == r"See \[1\] for the [heart] \[[valve]\]"
+    assert re.sub(r"\033\[[\d;]*m", "", paint(record, colour=True)) == text
+
+
+@given(st.text(alphabet=st.sampled_from("a []\\")), st.lists(st.booleans(), min_size=1))
+def test_what_is_painted_can_be_read_back(text: str, choices: list[bool]) -> None:
+    found = [match.span() for match in re.finditer("a+", text)]
+    chosen = [choices[number % len(choices)] for number in range(len(found))]
+    words = [
+        {"start": start, "end": end, "probability": 0.5, "selected": selected}
+        for (start, end), selected in zip(found, chosen, strict=True)
+    ]
+    painted = paint({"text": text, "words": words}, colour=False)
+    plain, selections = "", []
+    for run, bracket, other in re.findall(r"(\\*)(?:([\[\]])|([^\\\[\]]|\Z))", painted):
+        plain += "\\" * (len(run) // 2) + bracket * (len(run) % 2) if bracket else run + other
+        if bracket == "[" and len(run) % 2 == 0:
+            selections.append(len(plain))
+    assert plain == text
+    assert selections == [start for (start, _), selected in zip(found, chosen, strict=True) if selected]

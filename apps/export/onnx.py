@@ -1,0 +1,420 @@
+"""The gates as an ONNX graph: the model's own code, traced by torch.export; in fp32, or in int8.
+
+What torch.export sees when `gate_probabilities` runs is what the graph does: nothing of the model is written a second time
+here. Layers that no selector reads are left out of the graph, since nothing depends on them.
+
+`export_onnx` writes a folder: fp32, compared with PyTorch, and int8, with its loss of quality and gain in speed measured.
+(optimum-onnx 0.1.0 does not take this version of transformers.) onnx, onnxruntime and onnxscript are an extra of the
+package, so they are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import logging
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ...attention_hardkuma import routes_attention
+from ...batch_hardkuma import content_mask
+from ...checkpoint_hardkuma import staged, write_tokenizer
+from ...data.tokens import token_batches
+from ...modeling_hardkuma import HardKumaModel
+from .cards import agreement, onnx_card
+
+INPUTS = ("input_ids", "attention_mask", "surface_ids")
+WORDS = "continues"  # one more, of models to which it makes a difference which tokens make up a word
+GATES = "gate_probs"
+SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
+TOLERANCE = 1e-4  # largest difference to PyTorch that a graph may have in fp32
+# Fused with the sum before it, onnxruntime's layer norm on CPUs is several times as slow (1.31: a quarter of an int8 pass).
+_SLOW = ["SkipLayerNormFusion"]
+_INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"}
+
+
+class ExportError(ValueError):
+    """A model that cannot be had as an ONNX graph."""
+
+
+def require_onnx(*modules: str) -> list[ModuleType]:
+    """Import modules that come with the extra `onnx`, or say how to get them.
+
+    >>> [module.__name__ for module in require_onnx("math")]
+    ['math']
+    """
+    try:
+        return [importlib.import_module(module) for module in modules]
+    except ImportError as error:
+        raise ImportError(
+            f"ONNX needs the packages onnx, onnxscript and onnxruntime ({error}): pip install 'hardkuma[onnx]'"
+        ) from error
+
+
+class GateGraph(nn.Module):
+    """The selection probabilities over plain tensors, without decisions that depend on values.
+
+    Args:
+        model: in eval mode, on the CPU.
+        selector: the name of the only one whose gates are given; all, side by side, by default.
+    """
+
+    special: Tensor
+
+    def __init__(self, model: HardKumaModel, selector: str | None = None):
+        super().__init__()
+        self.model, self.selector = model, selector
+        config = model.config
+        self.selectors = config.names if selector is None else [selector]
+        self.words = any(config.selectors[name].unit != "token" for name in self.selectors)
+        self.register_buffer("special", torch.tensor(config.special_token_ids, dtype=torch.long), persistent=False)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        probabilities = self.model.gate_probabilities(
+            input_ids,
+            attention_mask,
+            special_tokens_mask=self.special_tokens(input_ids),
+            surface_ids=surface_ids,
+            continues=continues,
+            selector=self.selector,
+        )
+        return (probabilities,)
+
+    def special_tokens(self, input_ids: Tensor) -> Tensor:
+        """(batch, length) bool; the model's own torch.isin has no ONNX counterpart."""
+        return (input_ids[..., None] == self.special).any(-1)
+
+    @property
+    def inputs(self) -> list[str]:
+        return [*INPUTS, *([WORDS] if self.words else [])]
+
+    @property
+    def outputs(self) -> list[str]:
+        return [GATES]
+
+
+def write_graph(graph: GateGraph, path: Path, feed: Mapping[str, Tensor]) -> None:
+    """Trace the graph and write it, fp32; `ExportError` where that cannot be done.
+
+    Args:
+        feed: (batch, length) int64 for each of the graph's inputs; any batch will do.
+    """
+    require_onnx("onnx", "onnxscript")
+    # Two rows of at least two tokens: torch.export would take a size of 1 for a constant.
+    rows = [_at_least(feed[name], 2) for name in graph.inputs]
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
+    encoder = graph.model.encoder
+    try:
+        with torch.no_grad(), _silenced(), _plain_attention(encoder):
+            program = torch.onnx.export(
+                graph,
+                tuple(rows),
+                dynamo=True,
+                input_names=graph.inputs,
+                output_names=graph.outputs,
+                dynamic_shapes=tuple({0: "batch", 1: "length"} for _ in rows),
+            )
+            assert program is not None  # it is with `dynamo=True`
+            program.model.metadata_props["decision_threshold"] = str(graph.model.config.decision_threshold)
+            program.model.metadata_props["selectors"] = ",".join(graph.selectors)
+            program.save(path, external_data=weights > SINGLE_FILE)
+    except Exception as error:  # whatever an encoder's code or the exporter may raise
+        reason = f"torch.onnx cannot export {type(encoder).__name__} with these settings ({first_line(error)})"
+        raise ExportError(reason) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line, or its name where it says nothing.
+
+    >>> first_line(ValueError("no such operator\\nand a long story")), first_line(KeyError())
+    ('no such operator', 'KeyError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _at_least(rows: Tensor, size: int) -> Tensor:
+    repeats = [-(-size // length) for length in rows.shape]
+    return rows.repeat(*repeats)[:2, : max(rows.shape[1], size)].contiguous()
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """The exporter prints its steps and warns about packages that nobody asked for."""
+    noisy = logging.getLogger("torch.onnx")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        noisy.setLevel(level)
+
+
+@contextlib.contextmanager
+def _plain_attention(encoder: PreTrainedModel) -> Iterator[None]:
+    """While it lasts, attention is products and a softmax, which make a shorter graph than the steps of sdpa."""
+    before = encoder.config._attn_implementation
+    if routes_attention(encoder):
+        encoder.config._attn_implementation = "eager"
+    try:
+        yield
+    finally:
+        encoder.config._attn_implementation = before
+
+
+def has_int8_instructions(cpuinfo: str | None = None) -> bool:
+    """Whether the processor sums up products of 8-bit integers in one instruction; without, int8 gains little on CPUs and
+    may overflow.
+
+    Args:
+        cpuinfo: what /proc/cpuinfo says; by default that of this machine.
+
+    >>> has_int8_instructions("flags : fpu avx2 avx512_vnni"), has_int8_instructions("flags : fpu avx2")
+    (True, False)
+    """
+    if cpuinfo is None:
+        if platform.system() == "Darwin":
+            return platform.machine() == "arm64"
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return False
+    lines = cpuinfo.lower().splitlines()
+    return any(_INT8_FLAGS & set(line.split()) for line in lines if line.startswith(("flags", "features")))
+
+
+def write_int8(source: Path, target: Path, products: Sequence[str] | None = None) -> None:
+    """The graph with matrix products of 8-bit integers: weights by channel, inputs by their range in each batch.
+
+    Args:
+        products: names of the nodes to quantise, as of `encoder_products`; by default all, and the embeddings too.
+    """
+    (quantization,) = require_onnx("onnxruntime.quantization")
+    options: dict[str, Any] = {}
+    if products is not None:
+        options["op_types_to_quantize"] = ["MatMul"]
+        options["nodes_to_quantize"] = list(products)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # it recommends a pre-processing step that makes no difference here
+    try:
+        quantization.quantize_dynamic(source, target, weight_type=quantization.QuantType.QInt8, per_channel=True, **options)
+    finally:
+        root.setLevel(level)
+    _drop_zero_points(target)
+
+
+def _drop_zero_points(path: Path) -> None:
+    """Leave out zero points of weights where all are 0, as they are of symmetric ones: without them products are the same,
+    and a little faster."""
+    (onnx,) = require_onnx("onnx")
+    model = onnx.load(path)
+    zeros = {item.name for item in model.graph.initializer if not onnx.numpy_helper.to_array(item).any()}
+    for node in model.graph.node:
+        if node.op_type == "MatMulInteger" and len(node.input) == 4 and node.input[3] in zeros:
+            del node.input[3]
+    onnx.save(model, path)
+
+
+def encoder_products(path: Path) -> list[str]:
+    """Names of the encoder's matrix products in a graph, by the modules that the exporter has written beside them. There
+    are none where a selector reads nothing but embeddings."""
+    (onnx,) = require_onnx("onnx")
+    nodes = [node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "MatMul"]
+    scopes = {node.name: {item.key: item.value for item in node.metadata_props} for node in nodes}
+    return [name for name, known in scopes.items() if "'model.encoder'" in known.get("pkg.torch.onnx.name_scopes", "")]
+
+
+def open_session(path: Path, threads: int) -> Any:
+    """An onnxruntime session on this many threads; with one it runs on whichever thread calls it."""
+    (onnxruntime,) = require_onnx("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW)
+
+
+# ---- a folder of ONNX files --------------------------------------------------------------------------------------------
+
+
+class EmbeddingGraph(GateGraph):
+    """The gates, and beside them the embedding of the sentence.
+
+    Args:
+        rationale: give `rationale_embedding` too.
+    """
+
+    def __init__(self, model: HardKumaModel, rationale: bool, selector: str | None = None):
+        super().__init__(model, selector)
+        self.rationale = rationale
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        out = self.model(
+            input_ids,
+            attention_mask,
+            special_tokens_mask=self.special_tokens(input_ids),
+            surface_ids=surface_ids,
+            continues=continues,
+            selector=self.selector,
+            return_embeddings=self.rationale,
+        )
+        plain = (out.gate_probs, out.anchor_embedding)
+        return (*plain, out.rationale_embedding) if self.rationale else plain
+
+    @property
+    def outputs(self) -> list[str]:
+        return [GATES, "anchor_embedding", *(["rationale_embedding"] if self.rationale else [])]
+
+
+def export_onnx(
+    model: HardKumaModel,
+    output: str | Path,
+    texts: Sequence[str],
+    *,
+    rationale: bool = False,
+    int8: bool = True,
+    selector: str | None = None,
+    source: str = "the bundled corpus",
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Write model.onnx, model_int8.onnx, tokenizer, report.json and a card; returns the report.
+
+    Args:
+        model: a HardKumaModel in eval mode, on the CPU.
+        texts: on which outputs are compared and int8 is measured.
+        rationale: add the output `rationale_embedding`, for which the view `reencode` runs the encoder again.
+        int8: write the quantised file too.
+        selector: the name of the only one to write; by default all of them, side by side in the order of the report.
+        threads: of onnxruntime while measuring; torch's by default.
+    """
+    require_onnx("onnx", "onnxruntime", "onnxscript")
+    graph = EmbeddingGraph(model, rationale, selector).eval()
+    batches = _feeds(graph, texts)
+    if not batches:
+        raise ValueError("the texts hold no token to compare the export on; give texts with words.")
+    threads = threads or torch.get_num_threads()
+    with staged(output) as folder:
+        example = {name: torch.from_numpy(values) for name, values in batches[0].items()}
+        try:
+            write_graph(graph, folder / "model.onnx", example)
+        except ExportError as error:
+            raise ValueError(f"{error}; `hardkuma export native` may do.") from error
+        difference, compared = _largest_difference(graph, folder / "model.onnx", batches, threads)
+        if not difference <= TOLERANCE:
+            raise ValueError(
+                f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written."
+            )
+        report: dict[str, Any] = {
+            "inputs": graph.inputs,
+            "outputs": graph.outputs,
+            "selectors": graph.selectors,
+            "decision_threshold": model.config.decision_threshold,
+            "fp32": {
+                "megabytes": _megabytes(folder, "model.onnx"),
+                "batches": compared,
+                "largest_difference": difference,
+            },
+        }
+        if int8:
+            write_int8(folder / "model.onnx", folder / "model_int8.onnx")
+            report["int8"] = {
+                "megabytes": _megabytes(folder, "model_int8.onnx"),
+                **_compare_files(model, folder / "model.onnx", folder / "model_int8.onnx", batches, threads),
+                "texts": len(texts),
+                "threads": threads,
+            }
+        write_tokenizer(folder, model.tokenizer, model.config)
+        (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        (folder / "README.md").write_text(onnx_card(model, report, source), encoding="utf-8")
+    return report
+
+
+def _feeds(graph: EmbeddingGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
+    model = graph.model
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
+    return [{name: batch[name].numpy().astype(np.int64) for name in graph.inputs} for batch in batches]
+
+
+def _megabytes(folder: Path, name: str) -> float:
+    return round(sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6, 1)
+
+
+@torch.no_grad()
+def _largest_difference(
+    graph: EmbeddingGraph, path: Path, batches: Sequence[dict[str, np.ndarray]], threads: int
+) -> tuple[float, int]:
+    """Over batches of several shapes: single rows, padded rows, and rows with more padding than they need."""
+    session, largest = open_session(path, threads), 0.0
+    chosen = [batches[0], batches[len(batches) // 2], batches[-1]]
+    shapes = [*chosen, {name: values[:1] for name, values in chosen[-1].items()}, _padded(chosen[1], 5)]
+    for feed in shapes:
+        expected = graph(*(torch.from_numpy(feed[name]) for name in graph.inputs))
+        for ours, theirs in zip(session.run(graph.outputs, feed), expected, strict=True):
+            largest = max(largest, float(np.abs(ours - theirs.numpy()).max()))
+    return largest, len(shapes)
+
+
+def _padded(feed: dict[str, np.ndarray], columns: int) -> dict[str, np.ndarray]:
+    # The mask is 0 there, so the ids are of no account.
+    return {name: np.pad(values, ((0, 0), (0, columns))) for name, values in feed.items()}
+
+
+def _compare_files(
+    model: HardKumaModel, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
+) -> dict[str, float]:
+    """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
+    sessions = [open_session(first, threads), open_session(second, threads)]
+    probabilities: list[list[np.ndarray]] = [[], []]
+    cosines: list[np.ndarray] = []
+    for feed in batches:
+        mask = torch.from_numpy(feed["attention_mask"])
+        content = content_mask(model.config, torch.from_numpy(feed["input_ids"]), mask, None).numpy()
+        anchors = []
+        for session, collected in zip(sessions, probabilities, strict=True):
+            gates, anchor = session.run(["gate_probs", "anchor_embedding"], feed)
+            # Several selectors give (batch, K, length).
+            gates = np.moveaxis(gates, 1, -1) if gates.ndim == 3 else gates[..., None]
+            collected.append(gates[content].ravel())
+            anchors.append(anchor / np.linalg.norm(anchor, axis=-1, keepdims=True).clip(1e-12))
+        cosines.append((anchors[0] * anchors[1]).sum(-1))
+    ours, theirs = (np.concatenate(collected) for collected in reversed(probabilities))
+    threshold = model.config.decision_threshold
+    measured = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
+    ratios = []
+    for _ in range(rounds):
+        times = [_seconds(session, batches) for session in sessions]
+        ratios.append(times[0] / times[1])
+    return {
+        "pearson": round(measured.pearson, 5),
+        "spearman": round(measured.spearman, 5),
+        "auroc": round(measured.auroc, 5),
+        "decisions_changed": round(1 - measured.decisions, 5),
+        "anchor_cosine": round(float(np.concatenate(cosines).mean()), 5),
+        "speed": round(statistics.median(ratios), 3),
+        "tokens": measured.tokens,
+    }
+
+
+def _seconds(session: Any, batches: Sequence[dict[str, np.ndarray]]) -> float:
+    start = time.perf_counter()
+    for feed in batches:
+        session.run(["gate_probs"], feed)
+    return time.perf_counter() - start
