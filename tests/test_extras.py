@@ -91,8 +91,7 @@ assert len(Demo(model).compare("Marie moved to Paris.")) == 4
         "encoder train",
         """
 from hardkuma.train import main
-options = ["--max_steps", "1", "--batch_size", "16", "--max_sentences", "100", "--held_out", "16", "--output", "run"]
-options += ["--encoder", "tiny"]
+options = ["--train.epochs", "1", "--max_sentences", "100", "--held_out", "16", "--output", "run", "--encoder", "tiny"]
 assert main(options) == 0
 """,
     ),

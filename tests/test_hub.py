@@ -87,13 +87,14 @@ def test_training_pushes_its_folder(
         )
     )
     shared = [
-        "--encoder", tmp_path / "encoder", "--data", f"[{text}]", "--batch_size", "8", "--epochs", "1",
+        "--encoder", tmp_path / "encoder", "--data", f"[{text}]",
         "--output", tmp_path / "run", "--push-to-hub", f"someone/{command}",
     ]  # fmt: skip
     if command == "train":
-        done = hub_forks.run(TRAIN, "contrastive", *shared, "--model.selector_layer", "1")
+        options = ["--train.batch_size", "8", "--train.epochs", "1", "--selectors.meaning.layer", "1"]
+        done = hub_forks.run(TRAIN, "contrastive", *shared, *options)
     else:
-        done = hub_forks.run(COMMAND, "encoder", "simcse", *shared)
+        done = hub_forks.run(COMMAND, "encoder", "simcse", *shared, "--batch_size", "8", "--epochs", "1")
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"pushed to someone/{command}" in done.stdout
     files = hub.repos[f"someone/{command}"]

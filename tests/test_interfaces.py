@@ -32,12 +32,12 @@ from hardkuma import (
 from hardkuma.__main__ import main
 from hardkuma.apps.page.demo import MAX_CHARACTERS, Demo
 from hardkuma.apps.page.html import show_record
-from hardkuma.batch_hardkuma import token_kinds
-from hardkuma.encoder_hardkuma import special_token_ids
+from hardkuma.batch_hardkuma import token_roles
+from hardkuma.encoder_hardkuma import frame_token_ids, special_token_ids
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 from hardkuma.scoring_hardkuma import Record, Windows, WordTokens, encodable
 from hardkuma.words_hardkuma import WordIndex, find_words
-from tests.conftest import SENTENCES, SMALL
+from tests.conftest import SENTENCES, SMALL, several
 
 LONG = "In {year} the engineers of {place} repaired the old bridge, although nobody had asked them to do so. "
 TEXTS = [
@@ -112,12 +112,16 @@ def make_two() -> HardKumaModel:
     config = HardKumaConfig(
         encoder_config=BertConfig(**SMALL, vocab_size=len(tokenizer), max_position_embeddings=64),
         special_token_ids=special_token_ids(tokenizer),
+        frame_token_ids=frame_token_ids(tokenizer),
         max_seq_length=64,
-        selector_names=["meaning", "entities"],
-        selector_unit={"meaning": "word", "entities": "name"},
-        selector_inputs={"meaning": ["state", "anchor", "pooled", "removal", "alone"], "entities": ["state", "norm"]},
-        selector_layer={"meaning": -1, "entities": [0.0, 0.5]},
-        surface_weight={"meaning": 0.0, "entities": 0.5},
+        selectors={
+            "meaning": {
+                "reads": ["state", "anchor", "pool_share", "leave_one_out", "isolated"],
+                "unit": "word",
+                "form_weight": 0.0,
+            },
+            "entities": {"reads": ["state", "norm"], "layer": [0.0, 0.5], "unit": "name", "form_weight": 0.5},
+        },
     )
     model = HardKumaModel(config)
     with torch.no_grad():
@@ -128,9 +132,10 @@ def make_two() -> HardKumaModel:
             selector.shapes.weight.mul_(6.0)
         model.gate_head.selectors[0].direct.weight.mul_(0.1)
         model.gate_head.surface_log_odds.normal_(std=2.0)
-        model.gate_head.token_kinds.copy_(token_kinds(tokenizer, len(tokenizer)))
+        model.gate_head.token_roles.copy_(token_roles(tokenizer, len(tokenizer)))
     model.tokenizer = tokenizer
-    return model.eval()
+    model.eval().build_isolated_table()
+    return model
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ class Case:
 
     @property
     def unit(self) -> str:
-        return self.model.config.of_selector("selector_unit", self.model.config.find_selector(self.selector))
+        return self.model.config.selectors[self.selector].unit
 
 
 CASES = {
@@ -389,8 +394,7 @@ def joined(texts: list[str], case: Case, run: Callable[[dict[str, torch.Tensor]]
         owners = [texts[i] for i in windows.owners[rows].tolist()]
         ids = torch.where(inside, windows.inputs["input_ids"][tokens], 0)
         inputs = {"input_ids": ids, "attention_mask": inside.long(), "surface_ids": surface_batch(owners, offsets)}
-        if model.gate_head.needs_words():
-            inputs["continues"] = continues_batch(owners, offsets)
+        inputs["continues"] = continues_batch(owners, offsets)
         values[tokens[inside]] = run(inputs)[inside]
     words = [find_words(text) for text in texts]
     index = WordIndex(words, [len(text) for text in texts])
@@ -456,7 +460,7 @@ def test_every_interface_shows_one_selector(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     texts = [*SENTENCES, " ".join(SENTENCES)]
     named = {} if selector is None else {"selector": selector}
     words = [f"--{name}={value}" for name, value in named.items()]
@@ -495,7 +499,7 @@ def test_exports_and_benchmarks_of_one_selector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hardkuma.evaluation.report.write_report", lambda *arguments: None)  # drawing takes longest
-    model = make_model(selector_names=["meaning", "entities"])
+    model = make_model(selectors={"meaning": {}, "entities": {}})
     model.save_pretrained(tmp_path / "model")
     data = tmp_path / "texts.txt"
     data.write_text("\n".join(SENTENCES * 4))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma import HardKumaModel
-from hardkuma.kumaraswamy_hardkuma import count_at_rate, select_rate
+from hardkuma.gate_head_hardkuma import WordGates, count_at_rate, decide
 from hardkuma.scoring_hardkuma import (
     AGGREGATES,
     JoinedTokens,
@@ -31,7 +31,7 @@ from hardkuma.scoring_hardkuma import (
     window_overlap,
 )
 from hardkuma.words_hardkuma import WordIndex, find_words
-from tests.conftest import SENTENCES, WORDS
+from tests.conftest import SENTENCES, WORDS, several
 
 
 def test_words_have_the_largest_probability_of_their_tokens(minilm: HardKumaModel) -> None:
@@ -103,9 +103,7 @@ def test_order_batch_and_company_do_not_matter(make_model: Callable) -> None:
     assert together[0] == [] and together[len(texts) - 2] == []
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="two threads encode the same isolated token")
 def test_one_model_in_many_threads(make_two: Callable) -> None:
-    """Each text has tokens that others have too, and none was seen before."""
     words = random.Random(0)
     texts = [" ".join(words.sample(WORDS, 8)) for _ in range(64)]
     expected = gate_records(make_two(), texts)
@@ -246,7 +244,7 @@ def test_left_padding_and_chunks_change_nothing(make_model: Callable, monkeypatc
 
 
 def test_every_selector_has_its_own_words(make_model: Callable) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     probs = model(**model.tokenizer([SENTENCES[5]], return_tensors="pt")).gate_probs[0, :, 1:-1]
     for k, name in enumerate(("selector_0", "selector_1")):
         found = score_texts(model, [SENTENCES[5]], selector=name)[0].probabilities
@@ -269,6 +267,13 @@ def test_bad_texts_words_and_selections(make_model: Callable) -> None:
         score_texts(model, ["paris"], words=[])
 
 
+def number_of_tensors(values: torch.Tensor, rate: float) -> int:
+    """How many of these words (words,) the model itself selects at a rate."""
+    content = torch.ones(1, 1, len(values), dtype=torch.bool)
+    gates = WordGates(None, content, torch.arange(len(values))[None, None], content)
+    return int(decide(gates, values[None, None], ["word"], 0.5, rate).sum())
+
+
 @pytest.mark.parametrize("unit", ["token", "word"])
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.45, 0.5, 0.75, 0.99, 1.0])
 def test_one_rule_for_rates(rate: float, unit: str) -> None:
@@ -277,14 +282,14 @@ def test_one_rule_for_rates(rate: float, unit: str) -> None:
         count, values = math.ceil(round(rate * number, 6)), torch.rand(number)
         scored = ScoredText("x " * number, [(2 * i, 2 * i + 1) for i in range(number)], values.tolist(), 1, 0.5, unit)
         assert count_at_rate(number, rate) == sum(scored.decide(rate=rate)) == count
-        assert select_rate(values, torch.ones(number), rate).sum() == count
+        assert number_of_tensors(values, rate) == count
     assert count_at_rate(0, rate) == 0 and ScoredText("", [], [], 1, 0.5, unit).decide(rate=rate) == []
 
 
 @pytest.mark.parametrize(("rate", "number", "count"), [(0.1, 30, 3), (0.07, 100, 7), (0.29, 100, 29), (0.7, 10, 7)])
 def test_a_whole_number_but_for_rounding_is_not_rounded_up(rate: float, number: int, count: int) -> None:
     scored = ScoredText("x " * number, [(2 * i, 2 * i + 1) for i in range(number)], [0.5] * number, 1, 0.5, "word")
-    assert sum(scored.decide(rate=rate)) == count == select_rate(torch.rand(number), torch.ones(number), rate).sum()
+    assert sum(scored.decide(rate=rate)) == count == number_of_tensors(torch.rand(number), rate)
 
 
 # ---- gates of words and names -------------------------------------------------------------------------------------------
