@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..common.text import keep_words, remove_words
 from ..kumaraswamy_hardkuma import count_at_rate
 from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
 from ..words_hardkuma import Span, WordIndex, is_function_word
@@ -254,29 +255,6 @@ def explain_pairs(
         explanation.verify(vectors)
     checked = _embed_lists(model, [explanation.checks(seed) for explanation in explanations], batch_size)
     return [explanation.answer(links, vectors) for explanation, vectors in zip(explanations, checked, strict=True)]
-
-
-def keep_words(text: str, words: Iterable[Span]) -> str:
-    """These words of the text alone, a space between them.
-
-    >>> keep_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
-    'Curie Paris'
-    """
-    return " ".join(text[start:end] for start, end in words)
-
-
-def remove_words(text: str, words: Iterable[Span]) -> str:
-    """The text without these words (sorted), and without a second space where one was. Nothing else is lost.
-
-    >>> remove_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
-    'Marie moved (to ).'
-    """
-    kept, position = "", 0
-    for start, end in [*words, (len(text), len(text))]:
-        piece = text[position:start]
-        doubled = position > 0 and piece[:1].isspace() and (not kept or kept[-1].isspace())
-        kept, position = kept + (piece[1:] if doubled else piece), end
-    return kept
 
 
 class _SeenText:

@@ -24,9 +24,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from hardkuma.common.files import write_atomically
-from hardkuma.common.kept_results import KeptResults
-from hardkuma.common.versions import versions
+from hardkuma.common.files import KeptResults, write_atomically
+from hardkuma.common.packages import versions
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
 from hardkuma.evaluation.plots import bar_plot

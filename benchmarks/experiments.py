@@ -34,7 +34,7 @@ from torch import Tensor
 
 from hardkuma import features_hardkuma
 from hardkuma.batch_hardkuma import content_mask
-from hardkuma.common.kept_results import KeptResults
+from hardkuma.common.files import KeptResults
 from hardkuma.configuration_hardkuma import ENTITIES, MEANING
 from hardkuma.data import LabelledSentence
 from hardkuma.evaluation.baselines import gates

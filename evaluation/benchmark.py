@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from .. import __version__
 from ..common.files import write_atomically
-from ..common.versions import versions
+from ..common.packages import versions
 from ..data import LabelledSentence
 from .baselines.encoder import SentenceEncoder, tracker
 from .baselines.registry import Method

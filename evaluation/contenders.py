@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..common.names import MINILM
+from ..common.text import MINILM
 from ..encoder_hardkuma import fingerprint
 from ..modeling_hardkuma import HardKumaModel
 from .baselines.encoder import SentenceEncoder

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..common.files import write_atomically
-from ..common.names import MINILM
-from ..common.versions import versions
+from ..common.packages import versions
+from ..common.text import MINILM
 from .baselines.encoder import SentenceEncoder, tracker
 from .baselines.registry import METHODS, Method, find_method
 from .plots import line_plot, style_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..common.checks import find_named
+from ..common.arguments import find_named
 from .baselines.encoder import tracker
 from .similarity import STS_FILES, ScoredPairs, Similarity, measure_similarity, read_scored_pairs
 from .transfer import TRANSFER_FILES, LabelledTexts, measure_transfer, read_labelled_texts

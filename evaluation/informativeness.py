@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..common.checks import find_named
+from ..common.arguments import find_named
 from ..common.correlation import spearman
 from ..common.files import write_atomically
-from ..common.versions import versions
+from ..common.packages import versions
 from ..data import LabelledSentence, read_conll
 from ..encoder_hardkuma import fingerprint
 from .baselines.encoder import SentenceEncoder, tracker

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..common.checks import find_named
+from ..common.arguments import find_named
 from ..common.correlation import spearman
 from ..common.packages import require
 from . import geometry

@@ -12,7 +12,7 @@ import yaml
 
 from ..common.files import write_atomically
 from ..common.formats import INPUT_FORMATS
-from ..common.names import MINILM
+from ..common.text import MINILM
 from .settings import Setting, setting, settings_of
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common.files import write_atomically
-from ..common.showcase import SHOWCASE, name_sources
-from ..common.versions import versions
+from ..common.packages import versions
+from ..common.text import SHOWCASE, name_sources
 from ..evaluation.kinds import Kinds
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records

@@ -6,7 +6,7 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from ...common.showcase import SHOWCASE
+from ...common.text import SHOWCASE
 from ...encoder_hardkuma import EMBEDDED_NAMES
 from ...modeling_hardkuma import HardKumaModel
 from .agreement import Agreement

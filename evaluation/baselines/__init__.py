@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...common.exports import lazy_exports
+from ...common.packages import lazy_exports
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .counts import WordCounts as WordCounts

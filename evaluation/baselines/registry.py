@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...common.checks import find_named
+from ...common.arguments import find_named
 from ...common.packages import available
 from ...configuration_hardkuma import ENTITIES, MEANING
 from .encoder import SentenceEncoder

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...common.checks import find_named
+from ...common.arguments import find_named
 from ...configuration_hardkuma import MEANING
 from ...evaluation.baselines.attention import received
 from ...evaluation.baselines.encoder import PaddedTokens, SentenceEncoder

