@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...configuration_hardkuma import MEANING, HardKumaConfig
+from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import score_texts
 from .encoder import SentenceEncoder, tracker
 from .words import Span, WordScores, text_words
@@ -46,15 +48,23 @@ def find_view(
     return View(config.names[number], use_surface, form_alone and weighed, aggregate)
 
 
-@contextlib.contextmanager
-def without_meaning(config: HardKumaConfig) -> Iterator[None]:
-    """Inside, no selector's gates go by how much words weigh in their sentence: `meaning_weight` is 0."""
-    weight = config.meaning_weight
+def by_form_alone(model: HardKumaModel) -> HardKumaModel:
+    """The same model, weights shared, whose gates do not go by how much words weigh in their sentence.
+
+    The given model is left as it is: others may be scoring with it.
+    """
+    config = copy.deepcopy(model.config)
     config.meaning_weight = 0.0
-    try:
-        yield
-    finally:
-        config.meaning_weight = weight
+    copied = _share(model, config)
+    copied.gate_head = _share(model.gate_head, config)
+    return copied
+
+
+def _share(module: Any, config: HardKumaConfig) -> Any:
+    """A module with the same weights and parts, and a config of its own. (`copy.copy` would build a model anew.)"""
+    copied = object.__new__(type(module))
+    copied.__dict__ = {**module.__dict__, "_modules": dict(module._modules), "config": config}
+    return copied
 
 
 def scores(
@@ -86,17 +96,21 @@ def scores(
     """
     if encoder.model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; use SentenceEncoder.from_model(model).")
-    config = encoder.model.config
     view = find_view(
-        config, use_surface=use_surface, selector=selector, default=default, form_alone=form_alone, aggregate=aggregate
+        encoder.model.config,
+        use_surface=use_surface,
+        selector=selector,
+        default=default,
+        form_alone=form_alone,
+        aggregate=aggregate,
     )
     spans, results = text_words(texts, words), []
-    taken = without_meaning(config) if view.form_alone else contextlib.nullcontext()
-    with taken, tracker(len(texts), progress, "gates") as bar:
+    model = by_form_alone(encoder.model) if view.form_alone else encoder.model
+    with tracker(len(texts), progress, "gates") as bar:
         for first in range(0, len(texts), CHUNK):
             part = slice(first, first + CHUNK)
             for scored in score_texts(
-                encoder.model,
+                model,
                 texts[part],
                 words=spans[part],
                 use_surface=view.use_surface,
