@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..common.text import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
+from ..kumaraswamy_hardkuma import count_at_rate
 from ..pooling_hardkuma import normalize
 from .baselines.encoder import SentenceEncoder, Tokens
 from .baselines.words import WordScores, tokens_of_words
-from .ranking import top_words
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 REMOVALS = ("mask", "text")
@@ -129,3 +129,15 @@ def _token_rates(
         number = sum(item.content)
         rows.append([len({t for w in words for t in members[w]}) / number if number else np.nan for words in row])
     return np.array(rows, dtype=float).reshape(len(results), -1)
+
+
+def top_words(scores: Sequence[float], rate: float, generator: np.random.Generator) -> list[int]:
+    """Indices of the ceil(rate x n) highest scores of one sentence, at least one; ties in random order.
+
+    >>> top_words([0.1, 0.9, 0.5], 0.5, np.random.default_rng(0))
+    [1, 2]
+    """
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    order = np.lexsort((generator.random(len(scores)), -np.asarray(scores, dtype=float)))
+    return sorted(int(i) for i in order[: count_at_rate(len(scores), rate)])

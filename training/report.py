@@ -12,7 +12,7 @@ from typing import Any
 from ..common.files import write_atomically
 from ..common.packages import versions
 from ..common.text import SHOWCASE, name_sources
-from ..evaluation.kinds import Kinds
+from ..evaluation.parts import Parts
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
 from .criterion import Quality
@@ -41,7 +41,7 @@ class Story:
     removal: Removal | None = None
     form: FormTraining | None = None
     plots: Sequence[str] = ()
-    kinds: Kinds | None = None
+    kinds: Parts | None = None
 
 
 def plot_history(history: Sequence[dict[str, Any]], target_rates: Sequence[float], folder: Path) -> list[str]:
@@ -163,7 +163,7 @@ def _plots(names: Sequence[str]) -> str:
 
 
 def _evaluation(
-    model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None, kinds: Kinds | None
+    model: HardKumaModel, qualities: Mapping[str, Quality], dev: dict[str, float] | None, kinds: Parts | None
 ) -> str:
     evaluation = "No held-out text was evaluated."
     if qualities:

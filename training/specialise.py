@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..configuration_hardkuma import PER_SELECTOR, HardKumaConfig
-from ..evaluation.kinds import measure_kinds
+from ..evaluation.parts import measure_parts
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import ALL
 from .fitting import fresh_selector, training_with_dropout
@@ -247,7 +247,7 @@ def name_kinds(model: HardKumaModel, texts: Sequence[str], names: Sequence[str] 
     """Call the selectors that part by these names, in their order, or by their two most typical words."""
     config = model.config
     if names is None:
-        names = typical_names(measure_kinds(model, texts).typical(NAME_CANDIDATES), taken=config.names)
+        names = typical_names(measure_parts(model, texts).typical(NAME_CANDIDATES), taken=config.names)
     new = dict(zip(config.kinds, names, strict=True))
     _rename_selectors(config, [new.get(number, name) for number, name in enumerate(config.names)])
 

@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from ..common.files import write_atomically
 from ..configuration_hardkuma import ENTITIES
-from ..evaluation.data import read_corpus
-from ..evaluation.kinds import PARTS_OF_SPEECH, Kinds, draw_shares, measure_kinds
+from ..evaluation.corpora import read_corpus
+from ..evaluation.parts import PARTS_OF_SPEECH, Parts, draw_shares, measure_parts
 from ..modeling_hardkuma import HardKumaModel
 from .calibration import calibrate_rate
 from .criterion import Quality, mean_quality, selection_quality
@@ -368,14 +368,14 @@ class Trainer:
         """Against the gold words of the development file, if there is one."""
         if self.recipe.dev is None or self.base.config.kinds:
             return None
-        from ..evaluation.entities import entity_numbers
+        from ..evaluation.measure import entity_numbers
 
         return entity_numbers(self.base, self.recipe.dev)
 
-    def _measure_kinds(self) -> Kinds | None:
+    def _measure_kinds(self) -> Parts | None:
         """Of selectors that part: on the development file, if there is one with parts of speech, or else on some text."""
         if not self.base.config.kinds:
             return None
         sentences = [] if self.recipe.dev is None else read_corpus(self.recipe.dev).sentences
         tagged = bool(sentences) and {tag for sentence in sentences for tag in sentence.tags} <= PARTS_OF_SPEECH
-        return measure_kinds(self.base, sentences if tagged else self.examples)
+        return measure_parts(self.base, sentences if tagged else self.examples)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ...common.correlation import pearson, ranks, spearman
+from ...evaluation.statistics import pearson, ranks, spearman
 
 
 @dataclass(frozen=True)

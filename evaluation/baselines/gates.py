@@ -35,7 +35,7 @@ def find_view(
     form_alone: bool = False,
     aggregate: str = "max",
 ) -> View:
-    """What the options of `scores` come to for a model.
+    """What the options of `gate_scores` come to for a model.
 
     >>> config = HardKumaConfig(selector_names=["meaning", "entities"], meaning_weight={"meaning": 0, "entities": 2.0})
     >>> find_view(config, default="entities", form_alone=True)
@@ -44,17 +44,28 @@ def find_view(
     False
     """
     number = config.find_selector(selector, default)
-    weighed = config.of_selector("meaning_weight", number) > 0
-    return View(config.names[number], use_surface, form_alone and weighed, aggregate)
+    return View(config.names[number], use_surface, form_alone and _backoff(config, number) > 0, aggregate)
+
+
+# The two functions that know how a config holds it: how far a selector goes by `meaning`.
+
+
+def _backoff(config: HardKumaConfig, number: int) -> float:
+    return config.of_selector("meaning_weight", number)
+
+
+def _without_backoff(config: HardKumaConfig) -> HardKumaConfig:
+    copied = copy.deepcopy(config)
+    copied.meaning_weight = 0.0
+    return copied
 
 
 def by_form_alone(model: HardKumaModel) -> HardKumaModel:
-    """The same model, weights shared, whose gates do not go by how much words weigh in their sentence.
+    """The same model, weights shared, none of whose selectors goes by `meaning`.
 
     The given model is left as it is: others may be scoring with it.
     """
-    config = copy.deepcopy(model.config)
-    config.meaning_weight = 0.0
+    config = _without_backoff(model.config)
     copied = _share(model, config)
     copied.gate_head = _share(model.gate_head, config)
     return copied
@@ -67,7 +78,7 @@ def _share(module: Any, config: HardKumaConfig) -> Any:
     return copied
 
 
-def scores(
+def gate_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
@@ -83,14 +94,14 @@ def scores(
 
     Args:
         encoder: made with `SentenceEncoder.from_model`.
-        use_surface: give the model the shape of the words (the surface view).
+        use_surface: give the model the written form of the words (the surface view).
         selector: the name of a selector; without one it is `default`, or the first where the model has no such selector.
-        form_alone: take away what gates go by the weight of words (`meaning_weight`).
+        form_alone: leave out what the selector goes by `meaning`.
         aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2")
-    >>> result = scores(SentenceEncoder.from_model(model), ["Marie Curie moved to Paris."])[0]
+    >>> result = gate_scores(SentenceEncoder.from_model(model), ["Marie Curie moved to Paris."])[0]
     >>> len(result.scores), len(result.selected)
     (5, 5)
     """

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel, train
-from hardkuma.evaluation.kinds import Kinds
+from hardkuma.evaluation.parts import Parts
 from hardkuma.training import specialise as module
 from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.sentences import Sentences, WordInputs
@@ -92,11 +92,11 @@ def language(monkeypatch: pytest.MonkeyPatch, make_model: Callable) -> tuple[Har
     monkeypatch.setattr(module, "read_inputs", lambda *_: WordInputs(x, np.array([0, *np.cumsum(counts)[:-1]])))
     monkeypatch.setattr(module, "_meaning", lambda *_: torch.zeros(len(x)))
 
-    def measure() -> Kinds:
+    def measure() -> Parts:
         with torch.no_grad():
             probabilities = torch.stack([model.gate_head.log_odds(k, x).sigmoid() for k in model.config.kinds])
         words = [str(number) for number in types]
-        return Kinds(names[1:], model.config.target_rates[1:], words, probabilities.numpy(), [str(kind) for kind in kinds])
+        return Parts(names[1:], model.config.target_rates[1:], words, probabilities.numpy(), [str(kind) for kind in kinds])
 
     return model, gold, measure
 
