@@ -82,7 +82,7 @@ class Curve:
         """F1 when as many words are selected as there are entity words (precision = recall = F1)."""
         return self.hits_at(self.positives) / self.positives if self.positives else float("nan")
 
-    def precision_at_rate(self, rate: float) -> float:
+    def precision_at_rate(self, rate: float = 0.1) -> float:
         """Share of entity words among the top `rate` of all words."""
         if not 0 < rate <= 1:
             raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
@@ -296,7 +296,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
-    """Mean of ||x - y||^power over pairs (rows) of unit vectors.
+    """Mean of ||x - y||^power over pairs (rows) of unit vectors; lower is better.
 
     >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]])).__round__(4)
     2.0
@@ -307,7 +307,7 @@ def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
 
 
 def uniformity(vectors: Tensor, scale: float = 2.0) -> float:
-    """log of the mean over pairs of exp(-scale ||x - y||^2), for unit vectors.
+    """log of the mean over pairs of exp(-scale ||x - y||^2), for unit vectors; lower is better.
 
     >>> uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).__round__(4)  # -2 x 4
     -8.0
@@ -361,45 +361,27 @@ class WordMetric:
         return {self.name: self.function(predictions, references, **options)}
 
 
-def _from_curve(name: str) -> Callable[..., float]:
+def _of_curve(name: str, description: str) -> WordMetric:
     def function(predictions: Sequence[Any], references: Sequence[Any], **options: Any) -> float:
         return getattr(Ranking(references, predictions).curve(), name)(**options)
 
-    return function
-
-
-def _precision_at_rate(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.1) -> float:
-    return Ranking(references, predictions).curve().precision_at_rate(rate)
+    return WordMetric(name, description, True, "scores", "labels", function)
 
 
 def _f1(predictions: Sequence[Any], references: Sequence[Any]) -> float:
     return f1_from_counts(f1_of_selection(references, predictions).sum(0))
 
 
-def _spans(match: str) -> Callable[..., float]:
+def _of_spans(match: str, description: str) -> WordMetric:
     def function(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-        rows = [
-            span_counts(selected_spans(chosen), gold_spans(tags), match)
-            for chosen, tags in zip(predictions, references, strict=True)
-        ]
+        pairs = zip(predictions, references, strict=True)
+        rows = [span_counts(selected_spans(chosen), gold_spans(tags), match) for chosen, tags in pairs]
         return span_f1(np.array(rows).sum(0))
 
-    return function
+    return WordMetric(f"span_f1_{match}", description, True, "decisions", "tags", function)
 
 
-def _agreement(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    values = [spearman(a, b) for a, b in zip(predictions, references, strict=True)]
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
-def _overlap(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.2, seed: int = 0) -> float:
-    def top(scores: Sequence[float]) -> list[int]:
-        return top_words(scores, rate, np.random.default_rng(seed))
-
-    return float(np.mean([jaccard(top(a), top(b)) for a, b in zip(predictions, references, strict=True)]))
-
-
-def _faithful(curve: str) -> Callable[..., float]:
+def _of_faithfulness(name: str, description: str) -> WordMetric:
     def function(
         predictions: Sequence[Any],
         references: Sequence[str],
@@ -411,9 +393,20 @@ def _faithful(curve: str) -> Callable[..., float]:
         spans = text_words(references, words)
         results = [WordScores(text, s, list(p)) for text, s, p in zip(references, spans, predictions, strict=True)]
         measured = faithfulness(encoder, results, rates, removal)
-        return float(np.nanmean(measured.areas(getattr(measured, curve))))
+        return float(np.nanmean(measured.areas(getattr(measured, name))))
 
-    return function
+    return WordMetric(name, description, True, "scores", "text", function)
+
+
+def _agreement(predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    return _mean([spearman(a, b) for a, b in zip(predictions, references, strict=True)])
+
+
+def _overlap(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.2, seed: int = 0) -> float:
+    def top(scores: Sequence[float]) -> list[int]:
+        return top_words(scores, rate, np.random.default_rng(seed))
+
+    return _mean([jaccard(top(a), top(b)) for a, b in zip(predictions, references, strict=True)])
 
 
 def _alignment(predictions: Sequence[Any], references: Sequence[Any], power: float = 2.0) -> float:
@@ -425,87 +418,24 @@ def _uniformity(predictions: Sequence[Any], scale: float = 2.0) -> float:
 
 
 _ALL = (
-    WordMetric(
-        "average_precision",
-        "Area under the precision-recall curve of word scores, over the words of all sentences together.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("average_precision"),
-    ),
-    WordMetric(
-        "auroc",
-        "Probability that an entity word outscores another word, ties half.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("auroc"),
-    ),
+    _of_curve("average_precision", "Area under the precision-recall curve of the words of all sentences together."),
+    _of_curve("auroc", "Probability that an entity word outscores another word, ties half."),
     WordMetric("f1", "F1 of the words that a model selects by its own threshold.", True, "decisions", "labels", _f1),
-    WordMetric(
-        "f1_at_gold_rate",
-        "F1 when the top words are selected, as many as there are entity words.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("f1_at_gold_rate"),
-    ),
-    WordMetric(
-        "best_f1",
-        "F1 at the threshold that is best for the labels: an upper bound.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("best_f1"),
-    ),
-    WordMetric(
-        "precision_at_rate",
-        "Share of entity words among the top words of all sentences together, at `rate` (0.1).",
-        True,
-        "scores",
-        "labels",
-        _precision_at_rate,
-    ),
-    WordMetric(
-        "span_f1_exact",
-        "F1 of runs of selected words against entities with the same first and last word.",
-        True,
-        "decisions",
-        "tags",
-        _spans("exact"),
-    ),
-    WordMetric(
-        "span_f1_overlap",
-        "F1 of runs of selected words against entities that share a word with them.",
-        True,
-        "decisions",
-        "tags",
-        _spans("overlap"),
-    ),
+    _of_curve("f1_at_gold_rate", "F1 when the top words are selected, as many as there are entity words."),
+    _of_curve("best_f1", "F1 at the threshold that is best for the labels: an upper bound."),
+    _of_curve("precision_at_rate", "Share of entity words among the top words of all sentences, at `rate` (0.1)."),
+    _of_spans("exact", "F1 of runs of selected words against entities with the same first and last word."),
+    _of_spans("overlap", "F1 of runs of selected words against entities that share a word with them."),
     WordMetric("selection_rate", "Share of words that are selected.", None, "decisions", None, selection_rate),
-    WordMetric(
-        "sufficiency",
-        "Cosine of the top words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=.",
-        True,
-        "scores",
-        "text",
-        _faithful("sufficiency"),
+    _of_faithfulness(
+        "sufficiency", "Cosine of the top words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=."
     ),
-    WordMetric(
+    _of_faithfulness(
         "comprehensiveness",
         "1 - cosine of the other words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=.",
-        True,
-        "scores",
-        "text",
-        _faithful("comprehensiveness"),
     ),
     WordMetric(
-        "stability_spearman",
-        "Rank correlation of two runs' word scores, mean over sentences.",
-        True,
-        "scores",
-        "scores",
-        _agreement,
+        "stability_spearman", "Rank correlation of two runs, mean over sentences.", True, "scores", "scores", _agreement
     ),
     WordMetric(
         "stability_jaccard",
