@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..common.text import keep_words, remove_words
 from ..gate_head_hardkuma import count_at_rate
 from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
-from ..words_hardkuma import Span, WordIndex, is_function_word, keep_words, remove_words
+from ..words_hardkuma import Span, WordIndex, is_function_word
 
 # Sentences of our own about things that have nothing to do with each other, short and long, as people write them.
 UNRELATED = (

@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardkuma.common.correlation import spearman
 from hardkuma.common.models import load_released
-from hardkuma.evaluation.bootstrap import bootstrap
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.metrics import Ranking
+from hardkuma.evaluation.statistics import bootstrap, spearman
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.pooling_hardkuma import frequency_filter
 from hardkuma.scoring_hardkuma import score_texts

@@ -22,9 +22,9 @@ from hardkuma.apps.export.backends import Backend, choose_backend
 from hardkuma.common.models import load_model
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.words import WordScores
-from hardkuma.evaluation.data import Corpus, find_corpora, labels_of, texts_of
+from hardkuma.evaluation.corpora import Corpus, find_corpora, labels_of, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.metrics import Ranking
 from hardkuma.scoring_hardkuma import score_texts
 
 CORPORA = ("wnut17-dev", "wnut17-test", "wikigold")

@@ -34,14 +34,14 @@ from torch import Tensor
 
 from hardkuma import features_hardkuma
 from hardkuma.batch_hardkuma import content_mask
-from hardkuma.common.kept_results import KeptResults
+from hardkuma.common.files import KeptResults
 from hardkuma.configuration_hardkuma import ENTITIES, MEANING
 from hardkuma.data import LabelledSentence
-from hardkuma.evaluation.baselines import gates
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder, Tokens
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.baselines.gates import gate_scores
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.ranking import Ranking, f1_from_counts, f1_of_selection
+from hardkuma.evaluation.metrics import Ranking, f1_from_counts, f1_of_selection
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import Recipe, load_recipe, read_values
 from hardkuma.training.subsets import Job, SubsetEncoder, ValueStore
@@ -251,7 +251,7 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
         labels = labels_of(sentences)
         texts, words = texts_of(sentences)
         for surface in (False, True):
-            scored = gates.scores(encoder, texts, words, use_surface=surface, selector=entities)
+            scored = gate_scores(encoder, texts, words, use_surface=surface, selector=entities)
             selected = [[int(value) for value in item.selected or []] for item in scored]
             curve = Ranking(labels, [list(item.scores) for item in scored]).curve()
             numbers[f"{name}, surface" if surface else name] = {
@@ -261,7 +261,7 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, dict[str, float]]:
             }
     for name, path in FAITHFULNESS.items():
         texts, words = texts_of(sample_of(data / path)[:FAITHFULNESS_SAMPLE])
-        found = faithfulness(encoder, gates.scores(encoder, texts, words, selector=meaning))
+        found = faithfulness(encoder, gate_scores(encoder, texts, words, selector=meaning))
         numbers[f"{name}, faithfulness"] = {
             "sufficiency": float(np.nanmean(found.areas(found.sufficiency))),
             "comprehensiveness": float(np.nanmean(found.areas(found.comprehensiveness))),

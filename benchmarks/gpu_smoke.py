@@ -38,7 +38,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from hardkuma import HardKumaModel, train
 from hardkuma.common.models import load_model
-from hardkuma.common.names import MINILM
+from hardkuma.common.text import MINILM
 from hardkuma.data import bundled_texts
 from hardkuma.encoder_hardkuma import resolve_encoder
 

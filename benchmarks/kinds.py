@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hardkuma.evaluation.data import read_corpus, texts_of
-from hardkuma.evaluation.kinds import CONTENT_TAGS, Kinds, measure_kinds, stability_of_kinds, union_sufficiency
+from hardkuma.evaluation.corpora import read_corpus, texts_of
+from hardkuma.evaluation.parts import CONTENT_TAGS, Parts, measure_parts, stability_of_parts, union_sufficiency
 from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.recipe import load_recipe
 
@@ -37,7 +37,7 @@ def trained(seed: int, dev: Path, meaning: str, changes: dict[str, object]) -> P
     return folder
 
 
-def held_out_rates(folder: Path, kinds: Kinds) -> list[float]:
+def held_out_rates(folder: Path, kinds: Parts) -> list[float]:
     """Mean probability of each kind on the held-out text of its own source, from the log."""
     import json
 
@@ -59,7 +59,7 @@ def main() -> int:
     for seed in options.seeds:
         folder = trained(seed, path, options.meaning, {"kinds": options.kinds})
         model = HardKumaModel.from_pretrained(folder / "model").eval()
-        kinds = measure_kinds(model, corpus.sentences)
+        kinds = measure_parts(model, corpus.sentences)
         runs.append(kinds)
         tags, table = kinds.shares()
         largest = [tags[i] for i in table.argmax(1)]
@@ -73,7 +73,7 @@ def main() -> int:
         print("union: " + ", ".join(f"{name} {value:.3f}" for name, value in union.items()))
         print(kinds.describe(), flush=True)
     if len(runs) > 1:
-        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_kinds(runs).items()))
+        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_parts(runs).items()))
     return 0
 
 

@@ -27,7 +27,7 @@ from transformers import AutoModel
 
 from hardkuma import HardKumaModel, load_released
 from hardkuma.encoder_hardkuma import resolve_encoder
-from hardkuma.evaluation.bootstrap import bootstrap
+from hardkuma.evaluation.statistics import bootstrap
 
 RATES = (0.5, 0.25, 0.15)
 SEEDS = 3

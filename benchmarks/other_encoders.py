@@ -26,13 +26,15 @@ import numpy as np
 
 from hardkuma.common.files import write_atomically
 from hardkuma.configuration_hardkuma import ENTITIES
-from hardkuma.evaluation.baselines import chance, gates, norm
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.gates import gate_scores
+from hardkuma.evaluation.baselines.states import norm_scores
+from hardkuma.evaluation.baselines.trivial import random_scores
 from hardkuma.evaluation.baselines.words import WordScores
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.encoder_tasks import STS_FILES, measure_similarity, read_scored_pairs
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.ranking import Ranking
-from hardkuma.evaluation.similarity import STS_FILES, measure_similarity, read_scored_pairs
+from hardkuma.evaluation.metrics import Ranking
 from hardkuma.modeling_hardkuma import HardKumaModel
 
 CORPORA = ("wnut17/test.conll", "wikigold/wikigold.conll")
@@ -57,14 +59,14 @@ def measure(model: HardKumaModel, data: Path) -> dict[str, float]:
         sentences = read_corpus(data / corpus).sample(SAMPLE, 0)
         texts, words = texts_of(sentences)
         for column, form_alone in (("entities, AP", False), ("form alone, AP", True)):
-            found = gates.scores(encoder, texts, words, default=ENTITIES, form_alone=form_alone)
+            found = gate_scores(encoder, texts, words, default=ENTITIES, form_alone=form_alone)
             curve = Ranking(labels_of(sentences), [list(one.scores) for one in found]).curve()
             values[column].append(curve.average_precision())
         texts, words = texts[:FAITHFULNESS_SAMPLE], words[:FAITHFULNESS_SAMPLE]
         rankings: dict[str, Sequence[WordScores]] = {
-            "meaning": gates.scores(encoder, texts, words),
-            "norm": norm.scores(encoder, texts, words, aggregate="sum"),
-            "random": chance.scores(encoder, texts, words),
+            "meaning": gate_scores(encoder, texts, words),
+            "norm": norm_scores(encoder, texts, words, aggregate="sum"),
+            "random": random_scores(encoder, texts, words),
         }
         for method, ranking in rankings.items():
             kept = faithfulness(encoder, ranking)

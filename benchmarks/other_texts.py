@@ -27,8 +27,8 @@ from hardkuma.data.sentences import split_sentences
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import METHODS
 from hardkuma.evaluation.baselines.words import text_words
-from hardkuma.evaluation.bootstrap import Interval, bootstrap, weighted_mean
 from hardkuma.evaluation.faithfulness import faithfulness
+from hardkuma.evaluation.statistics import Interval, bootstrap, weighted_mean
 
 OURS = "gates_meaning"
 PEERS = ("shap", "loo_word", "integrated_gradients", "keybert", "norm_sum", "random")

@@ -23,8 +23,8 @@ import torch
 
 from hardkuma import HardKumaModel, load_released
 from hardkuma.apps.pairs import embed_anchors, explain_pair, remove_words
-from hardkuma.evaluation.bootstrap import bootstrap
-from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
+from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
+from hardkuma.evaluation.statistics import bootstrap
 
 # Random removals of the check in 0.1, each on both sides, beside four more encodings of each side: three removals, and the
 # words alone, for which a fourth removal stands here.

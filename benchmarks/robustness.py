@@ -22,8 +22,8 @@ from hardkuma.data import LabelledSentence
 from hardkuma.data.tokens import token_batches
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import find_method
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.metrics import Ranking
 
 OURS = Path(__file__).parent.parent / "tests" / "data"
 METHODS = ("gates_form", "gates", "gates_surface")

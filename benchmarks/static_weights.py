@@ -21,9 +21,9 @@ from torch import Tensor
 
 from hardkuma import HardKumaModel, load_released
 from hardkuma.batch_hardkuma import content_mask
-from hardkuma.common.correlation import spearman
 from hardkuma.data import bundled_texts
 from hardkuma.evaluation.encoder_tasks import read_tasks
+from hardkuma.evaluation.statistics import spearman
 
 SETS = ("STS12", "STS13", "STS14", "STS15", "STS16", "SICK-R", "STS-B")
 DRAWS = 300

@@ -22,10 +22,10 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.evaluation.baselines import norm
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.states import norm_scores
+from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
 from hardkuma.pooling_hardkuma import normalize
 
 
@@ -39,7 +39,7 @@ def cosines(encode: Callable[[list[str]], np.ndarray], first: list[str], second:
 
 def encode_largest(encoder: SentenceEncoder, rate: float, texts: list[str]) -> np.ndarray:
     """(texts, dim) unit embeddings of the words of largest norm."""
-    found = faithfulness(encoder, norm.scores(encoder, texts, aggregate="sum"), [rate])
+    found = faithfulness(encoder, norm_scores(encoder, texts, aggregate="sum"), [rate])
     return normalize(found.rationales[:, 0]).numpy()
 
 

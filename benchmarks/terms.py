@@ -25,7 +25,7 @@ from hardkuma import HardKumaModel, load_released
 from hardkuma.apps.pairs import embed_anchors
 from hardkuma.apps.terms import find_terms
 from hardkuma.encoder_hardkuma import resolve_encoder
-from hardkuma.evaluation.bootstrap import bootstrap
+from hardkuma.evaluation.statistics import bootstrap
 from hardkuma.words_hardkuma import is_function_word
 
 TERMS = 10

@@ -33,7 +33,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
 from transformers.utils import logging
 
-from hardkuma.common.names import MINILM
+from hardkuma.common.text import MINILM
 from hardkuma.data import bundled_texts, clean, read_texts
 from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.training.recipe import Recipe, load_recipe

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ..common.models import load_model, no_progress_bar
-    from ..common.showcase import name_sources
+    from ..common.text import name_sources
     from ..data.readers import choose_input_format, name_left_out, read_texts
     from ..data.tokens import token_batches
     from ..words_hardkuma import SURFACE_CLASSES

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, command: str) -> int:
     """Run the benchmark with parsed arguments."""
     from ..evaluation.benchmark import run_benchmark
-    from ..evaluation.table import card_table, write_table
+    from ..evaluation.tables import card_table, write_table
 
     benchmark = run_benchmark(
         options.data if len(options.data) > 1 else options.data[0],

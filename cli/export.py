@@ -58,7 +58,7 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what was measured; 0 when done."""
     from ..common.models import load_model
-    from ..common.showcase import name_sources
+    from ..common.text import name_sources
     from ..data import bundled_texts, read_texts
     from ..data.bundled import BUNDLED_SIZE
 

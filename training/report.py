@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.files import write_atomically
-from ..common.showcase import SHOWCASE, name_sources
-from ..common.versions import versions
+from ..common.packages import versions
+from ..common.text import SHOWCASE, name_sources
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
 from .criterion import Quality, selection_quality

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from huggingface_hub import ModelCardData
 
-from ...common.correlation import pearson, ranks, spearman
-from ...common.showcase import SHOWCASE
+from ...common.text import SHOWCASE
+from ...evaluation.statistics import pearson, ranks, spearman
 from ...encoder_hardkuma import EMBEDDED_NAMES
 from ...modeling_hardkuma import HardKumaModel
 

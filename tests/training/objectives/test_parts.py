@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel, train
-from hardkuma.evaluation.kinds import Kinds
+from hardkuma.evaluation.parts import Parts
 from hardkuma.training.objectives import parts as module
 from hardkuma.training.objectives.parts import FOCUS, Outcome, Parts, division_terms, fit_parts, name_parts, typical_names
 from hardkuma.training.objectives.settings import PartsSettings
