@@ -9,8 +9,8 @@ import numpy as np
 from huggingface_hub import ModelCardData
 
 from ...common.text import SHOWCASE
-from ...evaluation.statistics import pearson, ranks, spearman
 from ...encoder_hardkuma import EMBEDDED_NAMES
+from ...evaluation.statistics import pearson, ranks, spearman
 from ...modeling_hardkuma import HardKumaModel
 
 LICENSE = "apache-2.0"
