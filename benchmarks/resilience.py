@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import os
 import random
@@ -28,6 +29,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
+
+from hardkuma import HardKumaModel, load_released
+from hardkuma.data import LabelledSentence, bundled_texts, read_texts
+from hardkuma.data.tokens import token_batches
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.registry import find_method
+from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.ranking import Ranking
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -95,12 +104,17 @@ def kill_training(options: argparse.Namespace) -> bool:
 
 # ---- a killed command ---------------------------------------------------------------------------------------------------
 
-PARTS = 16  # of the file, written one by one
+
+def written(output: Path) -> int:
+    """Bytes of an unfinished output, and of what is kept beside it."""
+    size = 0
+    for path in [found for file in output.parent.glob(f"{output.name}*") for found in (file, *file.rglob("*"))]:
+        with contextlib.suppress(FileNotFoundError):  # it has got its final name meanwhile
+            size += path.stat().st_size if path.is_file() else 0
+    return size
 
 
 def kill_gates(options: argparse.Namespace) -> bool:
-    from hardkuma.data import bundled_texts, read_texts
-
     texts = read_texts(options.data / "wikitext2" / "valid.txt") if options.data else bundled_texts()
     same = True
     with tempfile.TemporaryDirectory() as folder:
@@ -109,10 +123,10 @@ def kill_gates(options: argparse.Namespace) -> bool:
         for backend in options.backends:
             whole, cut = (Path(folder) / f"{name}.{backend}.jsonl" for name in ("whole", "cut"))
             words = [sys.executable, "-m", "hardkuma", "gates", "--quiet", "--file", str(file), "--backend", backend]
-            words += ["--part-size", str(-(-options.sentences // PARTS)), "--output"]
+            words += ["--output"]
             subprocess.run([*words, str(whole)], check=True)
-            parts = cut.with_name(f"{cut.name}.parts")
-            killed = kill_when([*words, str(cut), "--resume"], lambda p=parts: len(list(p.glob("*"))) > PARTS // 2)
+            half = whole.stat().st_size // 2
+            killed = kill_when([*words, str(cut), "--resume"], lambda cut=cut, half=half: written(cut) > half)
             subprocess.run([*words, str(cut), "--resume"], check=True)
             equal = whole.read_bytes() == cut.read_bytes()
             verdict = "is the same to the byte" if equal else "DIFFERS"
@@ -129,25 +143,21 @@ METHODS = {"form alone": "gates_form", "entities": "gates", "with word forms": "
 CHANGES: dict[str, Callable[[str], str]] = {"as it stands": str, "lower-cased": str.lower, "upper-cased": str.upper}
 
 
+def average_precision(model: HardKumaModel, sentences: list[LabelledSentence], method: str) -> float:
+    scores = find_method(method).scores(SentenceEncoder.from_model(model), *texts_of(sentences))
+    return Ranking(labels_of(sentences), [list(item.scores) for item in scores]).curve().average_precision()
+
+
+def adapt(model: HardKumaModel, texts: list[str]) -> HardKumaModel:
+    """A copy whose log-odds of word forms come from these texts."""
+    other = copy.deepcopy(model)
+    other.tokenizer = model.tokenizer
+    length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
+    other.adapt_surface(token_batches(model.tokenizer, texts, length, shapes=True))
+    return other
+
+
 def measure_letters(options: argparse.Namespace) -> bool:
-    from hardkuma import HardKumaModel, load_released
-    from hardkuma.data.tokens import token_batches
-    from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-    from hardkuma.evaluation.baselines.registry import find_method
-    from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
-    from hardkuma.evaluation.ranking import Ranking
-
-    def average_precision(model: HardKumaModel, sentences: list, method: str) -> float:
-        scores = find_method(method).scores(SentenceEncoder.from_model(model), *texts_of(sentences))
-        return Ranking(labels_of(sentences), [list(item.scores) for item in scores]).curve().average_precision()
-
-    def adapt(model: HardKumaModel, texts: list[str]) -> HardKumaModel:
-        other = copy.deepcopy(model)
-        other.tokenizer = model.tokenizer
-        length = model.config.max_seq_length or min(model.tokenizer.model_max_length, 512)
-        other.adapt_surface(token_batches(model.tokenizer, texts, length, shapes=True))
-        return other
-
     if options.data is None:
         raise SystemExit("letters needs --data FOLDER with wnut17/ and wikigold/")
     model = load_released()[0]
@@ -176,7 +186,7 @@ def main() -> int:
     training.add_argument("--kills", type=int, default=20, help="default: %(default)s")
     training.add_argument("--steps", type=int, default=1500, help="of the run (default: %(default)s)")
     training.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
-    gates.add_argument("--sentences", type=int, default=5000, help="default: %(default)s")
+    gates.add_argument("--sentences", type=int, default=20_000, help="default: %(default)s")
     gates.add_argument("--backends", nargs="+", choices=("torch", "onnx"), default=["torch", "onnx"])
     letters.add_argument("--sample", type=int, default=400, help="sentences of a corpus (default: %(default)s)")
     options = parser.parse_args()

@@ -14,7 +14,7 @@
   WikiText-2 valid (FOLDER/wikitext2/valid.txt), by torch and by onnxruntime in int8.
 - backends: average precision of `entities`, sufficiency and comprehensiveness of `meaning`, and changed decisions, of
   onnxruntime against torch, on WNUT17 and wikigold.
-- store: an epoch of the contrastive objective on stored states against one that encodes.
+- store: steps of the contrastive objective that encode, divided by those on stored states; processor time.
 
 Rounds are interleaved and in changing order, so that noise hits all alike. Where a process's memory happens to lie makes a
 difference of some hundredths that no number of rounds removes: so there are several processes, one after the other, and the
@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import argparse
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -46,7 +48,13 @@ from transformers import AutoModel, AutoTokenizer, BertConfig
 from hardkuma import HardKumaModel, choose_backend, gate_records, load_released, score_texts
 from hardkuma.data import bundled_texts, read_texts
 from hardkuma.encoder_hardkuma import resolve_encoder
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.words import WordScores
+from hardkuma.evaluation.data import find_corpora, labels_of, texts_of
+from hardkuma.evaluation.faithfulness import faithfulness
+from hardkuma.evaluation.ranking import Ranking
 
+ROOT = Path(__file__).resolve().parents[1]
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 PARTS = ("passes", "lengths", "throughput", "backends", "store")
 BATCH, LENGTHS = 32, (1024, 2048, 4096, 8192)
@@ -54,6 +62,16 @@ BATCH, LENGTHS = 32, (1024, 2048, 4096, 8192)
 # ---- what is measured: every name of the model's interface is in this section -------------------------------------------
 
 WORD_SELECTOR: dict[str, Any] = {"selector_inputs": ["state", "pooled", "alone"], "selector_unit": "word"}
+CACHE, STEPS = "cache", "max_steps"
+STORE_SETTINGS: dict[str, object] = {
+    "max_sentences": 2000,
+    "held_out": 2,
+    "model.view": "input",
+    "batches": "random",
+    "epochs": 1000,
+    "evaluate_every": 1000,
+    "surface": "false",
+}
 
 
 def run_encoder(model: HardKumaModel, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -132,13 +150,13 @@ def long_model(folder: str) -> tuple[HardKumaModel, Any]:
 
 
 @torch.inference_mode()
-def measure_lengths(clock: str, rounds: int) -> dict[str, float]:
+def measure_lengths(clock: str, rounds: int, lengths: Sequence[int] = LENGTHS) -> dict[str, float]:
     """Milliseconds of the head for each length, and the factor to the length before."""
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = long_model(folder)
     ids = tokenizer(" ".join(bundled_texts()[:1000]), verbose=False)["input_ids"]
     head: dict[int, float] = {}
-    for length in LENGTHS:
+    for length in lengths:
         row = torch.tensor([[*ids[: length - 1], ids[-1]]])
         inputs = {"input_ids": row, "attention_mask": torch.ones_like(row)}
         calls = {"encoder": lambda i=inputs: run_encoder(model, i), "gates": lambda i=inputs: run_gates(model, i)}
@@ -146,8 +164,8 @@ def measure_lengths(clock: str, rounds: int) -> dict[str, float]:
         alone, gated = (statistics.median(times[name]) for name in calls)
         head[length] = max(gated - alone, 1e-6)
         print(f"  {length:5,} tokens: encoder {1000 * alone:8.1f} ms, head {1000 * head[length]:8.1f} ms", flush=True)
-    growth = {f"{b:,} / {a:,} tokens": head[b] / head[a] for a, b in pairwise(LENGTHS)}
-    return {**growth, f"{LENGTHS[-1]:,} / {LENGTHS[0]:,} tokens": head[LENGTHS[-1]] / head[LENGTHS[0]]}
+    growth = {f"{b:,} / {a:,} tokens": head[b] / head[a] for a, b in pairwise(lengths)}
+    return {**growth, f"{lengths[-1]:,} / {lengths[0]:,} tokens": head[lengths[-1]] / head[lengths[0]]}
 
 
 def measure_throughput(clock: str, file: Path, number: int, blocks: int = 10) -> dict[str, float]:
@@ -181,12 +199,6 @@ def measure_throughput(clock: str, file: Path, number: int, blocks: int = 10) ->
 
 def measure_backends(data: Path, sample: int, removed: int = 100) -> None:
     """One row a corpus: differences of onnxruntime to torch, and the share of decisions that change."""
-    from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-    from hardkuma.evaluation.baselines.words import WordScores
-    from hardkuma.evaluation.data import find_corpora, labels_of, texts_of
-    from hardkuma.evaluation.faithfulness import faithfulness
-    from hardkuma.evaluation.ranking import Ranking
-
     model = load_released()[0]
     encoder = SentenceEncoder.from_model(model)
     backends = [choose_backend(model, name, "meaning", log=print) for name in ("torch", "onnx")]
@@ -209,22 +221,25 @@ def measure_backends(data: Path, sample: int, removed: int = 100) -> None:
         print(f"| {corpus.name} | {' | '.join(cells)} |", flush=True)
 
 
-def measure_store(clock: str, sentences: int, steps: int = 60) -> dict[str, float]:
-    """Seconds of as many contrastive steps that encode anew, divided by those on stored states."""
-    from hardkuma.training.recipe import load_recipe
-    from hardkuma.training.trainer import Trainer
-
+def measure_store(clock: str) -> dict[str, float]:
+    """Seconds of contrastive steps that encode anew, divided by those on stored states: what more steps take longer."""
     seconds = {}
     for cache in ("auto", "never"):
-        with tempfile.TemporaryDirectory() as folder:
-            settings = {"max_sentences": sentences, "max_steps": steps, "epochs": 1000, "evaluate_every": 10 * steps}
-            settings |= {"batches": "random", "model.view": "input", "held_out": 2, "checkpoint_every": 10 * steps}
-            trainer = Trainer(load_recipe("contrastive", {**settings, "cache": cache, "output": folder}))
-            start = CLOCKS[clock]()
-            trainer.run()
-            seconds[cache] = CLOCKS[clock]() - start
-    print(f"  {steps} steps: {seconds['auto']:.1f} s on stored states, {seconds['never']:.1f} s encoding", flush=True)
+        few, many = (train_seconds({**STORE_SETTINGS, CACHE: cache, STEPS: steps}) for steps in (10, 60))
+        seconds[cache] = max(many - few, 1e-6)
+    print(f"  50 steps: {seconds['auto']:.1f} s on stored states, {seconds['never']:.1f} s encoding", flush=True)
     return {"encoding / stored states": seconds["never"] / seconds["auto"]}
+
+
+def train_seconds(settings: Mapping[str, object]) -> float:
+    """Processor seconds of a whole run of `train.py contrastive`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as folder:
+        words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+        command = [sys.executable, str(ROOT / "train.py"), "contrastive", "--output", folder, *words]
+        subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def repeat(options: argparse.Namespace, title: str, measure: Callable[..., dict[str, float]], *arguments: object) -> None:
@@ -264,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file = options.data / "wikitext2" / "valid.txt"
         repeat(options, "speed / SentenceTransformer.encode", measure_throughput, file, options.sentences)
     if "store" in options.parts:
-        repeat(options, "steps that encode / steps on stored states", measure_store, 2000)
+        repeat(options, "steps that encode / steps on stored states", measure_store)
     if "backends" in options.parts:
         measure_backends(options.data, options.sample)
     return 0
