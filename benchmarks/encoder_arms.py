@@ -27,13 +27,11 @@ from typing import Any
 from scipy.stats import t as student
 
 from hardkuma import load_released
-from hardkuma.common.files import write_atomically
-from hardkuma.common.kept_results import KeptResults
-from hardkuma.common.versions import versions
+from hardkuma.common.files import KeptResults, write_atomically
+from hardkuma.common.packages import versions
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
-from hardkuma.evaluation.plots import bar_plot
-from hardkuma.evaluation.similarity import STS_FILES
+from hardkuma.evaluation.encoder_tasks import STS_FILES, TaskData, evaluate_encoder, read_tasks
+from hardkuma.evaluation.report import bar_plot
 from hardkuma.training.encoder.recipe import EncoderRecipe
 from hardkuma.training.encoder.run import EncoderRun
 

@@ -37,17 +37,17 @@ from typing import Any
 import numpy as np
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.common.kept_results import KeptResults
-from hardkuma.common.versions import versions
+from hardkuma.common.files import KeptResults
+from hardkuma.common.packages import versions
 from hardkuma.data import LabelledSentence, read_texts, split_sentences
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import METHODS
 from hardkuma.evaluation.baselines.words import text_words
-from hardkuma.evaluation.bootstrap import bootstrap, weighted_mean
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.kinds import CONTENT_TAGS, measure_kinds, stability_of_kinds, union_sufficiency
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.metrics import Ranking
+from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, stability_of_kinds, union_sufficiency
+from hardkuma.evaluation.statistics import bootstrap, weighted_mean
 from hardkuma.training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -251,7 +251,7 @@ def measure_parts(seeds: Sequence[int], data: Path) -> None:
     texts, words = texts_of(corpus.sample(REMOVED))
     for seed in seeds:
         model = train(PARTS_RECIPE, {"seed": seed}, OUTPUT / f"parts-{seed}")
-        parts = measure_kinds(model, corpus.sentences)
+        parts = measure_parts(model, corpus.sentences)
         runs.append(parts)
         print(f"seed {seed}: NMI {parts.information():.3f}, content words {parts.information(CONTENT_TAGS):.3f}, ", end="")
         print(f"mean Spearman of two selectors {parts.mean_correlation():.3f}")

@@ -35,8 +35,8 @@ from hardkuma.data import LabelledSentence, bundled_texts, read_texts
 from hardkuma.data.tokens import token_batches
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import find_method
-from hardkuma.evaluation.data import labels_of, read_corpus, texts_of
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
+from hardkuma.evaluation.metrics import Ranking
 
 ROOT = Path(__file__).resolve().parents[1]
 

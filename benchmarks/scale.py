@@ -335,7 +335,7 @@ def serve(target: str) -> None:
             print(f"http://127.0.0.1:{server.server_port}", flush=True)
             sys.stdin.read()
         return
-    from hardkuma.apps.page.page import build_app, start
+    from hardkuma.apps.page.app import build_app, start
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -414,7 +414,7 @@ def make_shards(folder: Path, data: Path | None, rows: int, shards: int) -> None
 def take_shards(inputs: str, output: str) -> None:
     """A plain process: take the next shard until there is none. Shards are taken by making a file."""
     from hardkuma.apps.ray import Outputs
-    from hardkuma.apps.ray.shards import list_shards, write_shard
+    from hardkuma.apps.ray.cluster import list_shards, write_shard
 
     torch.set_num_threads(1)
     model = load_released()[0]

@@ -50,9 +50,9 @@ from hardkuma.data import bundled_texts, read_texts
 from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.words import WordScores
-from hardkuma.evaluation.data import find_corpora, labels_of, texts_of
+from hardkuma.evaluation.corpora import find_corpora, labels_of, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.ranking import Ranking
+from hardkuma.evaluation.metrics import Ranking
 
 ROOT = Path(__file__).resolve().parents[1]
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"

@@ -33,8 +33,8 @@ from hardkuma import explain_pair, find_terms, load_released
 from hardkuma.data import split_sentences
 from hardkuma.encoder_hardkuma import resolve_encoder
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.evaluation.bootstrap import Interval, bootstrap
-from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
+from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
+from hardkuma.evaluation.statistics import Interval, bootstrap
 
 TERMS = 10
 HALF = 75  # words of each half of a long paragraph

@@ -55,7 +55,7 @@ def _measure_entities(run: Run) -> dict[str, float] | None:
     """Against the gold words of the development file, if there is one; parts are measured by their objective."""
     if run.recipe.dev is None or run.model.config.parts:
         return None
-    from ..evaluation.entities import entity_numbers
+    from ..evaluation.measure import entity_numbers
 
     return entity_numbers(run.model, run.recipe.dev)
 

@@ -37,26 +37,20 @@ def find_view(
 ) -> View:
     """What the options of `gate_scores` come to for a model.
 
-    >>> config = HardKumaConfig(selector_names=["meaning", "entities"], meaning_weight={"meaning": 0, "entities": 2.0})
+    >>> config = HardKumaConfig(selectors={"meaning": {}, "entities": {"backoff": 2.0}})
     >>> find_view(config, default="entities", form_alone=True)
     View(selector='entities', use_surface=False, form_alone=True, aggregate='max')
     >>> find_view(config, form_alone=True).form_alone
     False
     """
     number = config.find_selector(selector, default)
-    return View(config.names[number], use_surface, form_alone and _backoff(config, number) > 0, aggregate)
-
-
-# The two functions that know how a config holds it: how far a selector goes by `meaning`.
-
-
-def _backoff(config: HardKumaConfig, number: int) -> float:
-    return config.of_selector("meaning_weight", number)
+    return View(config.names[number], use_surface, form_alone and config.selector(number).backoff > 0, aggregate)
 
 
 def _without_backoff(config: HardKumaConfig) -> HardKumaConfig:
     copied = copy.deepcopy(config)
-    copied.meaning_weight = 0.0
+    for selector in copied.selectors.values():
+        selector.backoff = 0.0
     return copied
 
 

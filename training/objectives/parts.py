@@ -43,7 +43,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ...evaluation.data import read_corpus
+from ...evaluation.corpora import read_corpus
 from ...evaluation.parts import PARTS_OF_SPEECH, draw_shares, measure_parts
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL
