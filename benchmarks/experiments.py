@@ -46,7 +46,7 @@ from hardkuma.evaluation.baselines.words import text_words
 from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.metrics import Ranking
-from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, stability_of_kinds, union_sufficiency
+from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, stability_of_parts, union_sufficiency
 from hardkuma.evaluation.statistics import bootstrap, weighted_mean
 from hardkuma.training.recipe import load_recipe
 
@@ -245,7 +245,7 @@ def compare_encoders(named: Sequence[str], seed: int, data: Path) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def measure_parts(seeds: Sequence[int], data: Path) -> None:
+def show_parts(seeds: Sequence[int], data: Path) -> None:
     """Selectors that divide the words, against gold parts of speech, which nothing is trained on."""
     corpus, runs = read_corpus(data / UD_EWT), []
     texts, words = texts_of(corpus.sample(REMOVED))
@@ -259,7 +259,7 @@ def measure_parts(seeds: Sequence[int], data: Path) -> None:
         print("union: " + ", ".join(f"{name} {value:.3f}" for name, value in union.items()))
         print(parts.describe(), flush=True)
     if len(runs) > 1:
-        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_kinds(runs).items()))
+        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_parts(runs).items()))
 
 
 def manual_sentences() -> Iterable[str]:
