@@ -28,6 +28,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, logging
+from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from .attention_hardkuma import AttentionTap, run_encoder
 from .batch_hardkuma import (
@@ -120,6 +121,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
         self._tokenizer: PreTrainedTokenizerBase | None = None
+        if self._inner_layers():
+            maybe_install_capturing_hooks(self.encoder)  # later it would be under a lock, where no compiler can follow
         self._freeze()
         self.post_init()
 
