@@ -326,7 +326,7 @@ def main() -> int:
     if options.encoders:
         compare_encoders(options.encoders, options.seeds[0], options.data)
     if options.parts:
-        measure_parts(options.seeds, options.data)
+        show_parts(options.seeds, options.data)
     if options.texts is not None:
         compare_texts(options.texts)
     return 0
