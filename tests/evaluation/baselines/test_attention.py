@@ -8,7 +8,7 @@ import torch
 from hardkuma import HardKumaModel
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 
-from ....apps.page.examples import TEXTS
+from .conftest import TEXTS
 
 
 def eager_attentions(encoder: SentenceEncoder, text: str) -> list[list[list[list[float]]]]:

@@ -13,8 +13,7 @@ from hardkuma.encoder_hardkuma import load_encoder
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
 
-from ....apps.page.examples import TEXTS
-from .conftest import VOCABULARY
+from .conftest import TEXTS, VOCABULARY
 
 REAL = ["Marie Curie moved to Paris in 1891.", "It rained.", "", "The museum, closed since May, reopens."]
 

@@ -8,7 +8,7 @@ import torch
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 from hardkuma.evaluation.baselines.integrated_gradients import attribute
 
-from ....apps.page.examples import TEXTS
+from .conftest import TEXTS
 
 
 def test_integrated_gradients_are_complete(transformer: SentenceEncoder) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 
-from ....apps.page.examples import TEXTS
+from .conftest import TEXTS
 
 
 def brute_force(encoder: SentenceEncoder, text: str, groups: list[list[int]], reencode: bool) -> list[float]:

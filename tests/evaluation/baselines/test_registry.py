@@ -17,7 +17,7 @@ from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import read_sentences
 from tests.conftest import FAMILIES, SENTENCES
 
-from ....apps.page.examples import TEXTS
+from .conftest import TEXTS
 
 
 def test_registry_is_complete() -> None:

@@ -11,8 +11,8 @@ import torch
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 from hardkuma.evaluation.baselines.shapley import shapley_values, similarity_of_subsets
 
-from ....apps.page.examples import TEXTS
 from ..conftest import whitespace_words
+from .conftest import TEXTS
 
 
 def test_shap_is_additive(transformer: SentenceEncoder) -> None:
