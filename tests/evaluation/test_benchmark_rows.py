@@ -30,7 +30,7 @@ QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 9, "exam
 WORDS = "marie B-PER\ncurie I-PER\nmoved O\nto O\nparis B-LOC\n\nthe O\nriver O\nruns O\nby O\nlondon B-LOC\n\n"
 WORDS += "google B-ORG\nopened O\na O\nschool O\nin O\nberlin B-LOC\n\nthe O\nteam O\nwon O\nin O\n2020 O\n\n"
 WORDS += "einstein B-PER\nwrote O\nto O\nnasa B-ORG\n"
-WEIGHTS = {"meaning": 0.0, "entities": 3.0}
+BACKOFF = {"entities": {"backoff": 3.0}}
 GATES = ["gates", "gates_sum", "gates_surface", "gates_form", "gates_meaning"]
 
 
@@ -52,7 +52,7 @@ def by_name(done: Benchmark) -> dict[str, MethodResult]:
 
 
 def test_rows_of_two_selectors(words: Path, make_two: Callable[..., HardKumaModel]) -> None:
-    model = with_unequal_norms(make_two(meaning_weight=WEIGHTS))
+    model = with_unequal_norms(make_two(selectors=BACKOFF))
     done = run(words, [*GATES, "norm"], model)
     rows = by_name(done)
     assert list(rows) == ["encoder", *GATES, "norm"] and not done.notes
@@ -92,7 +92,7 @@ def test_rows_that_show_the_same_gates_are_left_out(
 
 
 def test_a_selector_holds_for_all_rows(words: Path, make_two: Callable[..., HardKumaModel]) -> None:
-    model = make_two(meaning_weight=WEIGHTS)
+    model = make_two(selectors=BACKOFF)
     rows = by_name(run(words, GATES, model, selector="meaning"))
     assert list(rows) == ["encoder", "gates", "gates_sum", "gates_surface"]
     assert {rows[name].selector for name in rows if name != "encoder"} == {"meaning"}

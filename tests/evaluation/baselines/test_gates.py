@@ -38,7 +38,7 @@ def test_gates_are_the_models_own(minilm: HardKumaModel) -> None:
 
 def test_surface_view_and_several_selectors() -> None:
     torch.manual_seed(0)
-    model = HardKumaModel.from_encoder("all-MiniLM-L6-v2", num_selectors=2)
+    model = HardKumaModel.from_encoder("all-MiniLM-L6-v2", selectors=several(2))
     with torch.no_grad():
         model.gate_head.surface_log_odds[:, 5] = 2.0
     encoder = SentenceEncoder.from_model(model)
@@ -80,7 +80,7 @@ def test_rows_ask_for_their_selector(
     make_two: Callable[..., HardKumaModel], make_model: Callable[..., HardKumaModel]
 ) -> None:
     texts = ["marie curie moved to paris", "the river runs by london"]
-    model = with_unequal_norms(make_two(meaning_weight={"meaning": 0.0, "entities": 3.0}))
+    model = with_unequal_norms(make_two(selectors={"entities": {"backoff": 3.0}}))
     encoder = SentenceEncoder.from_model(model)
 
     def row(name: str, **options: object) -> list[list[float]]:
@@ -91,11 +91,11 @@ def test_rows_ask_for_their_selector(
 
     assert row("gates") == direct("entities") != direct("meaning") == row("gates_meaning")
     assert row("gates", selector="meaning") == direct("meaning")
-    # Form alone: the same head with meaning_weight 0, and the model is left as it was.
+    # Form alone: the same head without back-off, and the model is left as it was.
     weighed, form = direct("entities"), row("gates_form")
-    assert model.config.meaning_weight == {"meaning": 0.0, "entities": 3.0} and direct("entities") == weighed
+    assert model.config.selectors["entities"].backoff == 3.0 and direct("entities") == weighed
     assert max(abs(a - b) for a, b in zip(form[0], weighed[0], strict=True)) > 0.01
-    model.config.meaning_weight = 0.0
+    model.config.selectors["entities"].backoff = 0.0
     assert form == direct("entities") == row("gates_form")
     # A lone selector answers to every row.
     alone = SentenceEncoder.from_model(make_model())
@@ -109,7 +109,7 @@ def test_two_threads_score_with_and_without_the_weight_of_words(
     make_two: Callable[..., HardKumaModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["marie curie moved to paris", "the river runs by london"]
-    model = with_unequal_norms(make_two(meaning_weight={"meaning": 0.0, "entities": 3.0}))
+    model = with_unequal_norms(make_two(selectors={"entities": {"backoff": 3.0}}))
     encoder, names = SentenceEncoder.from_model(model), ("gates", "gates_form")
 
     def score(name: str) -> list[list[float]]:
@@ -131,7 +131,7 @@ def test_two_threads_score_with_and_without_the_weight_of_words(
 
 
 def test_views_say_which_rows_are_the_same(make_two: Callable[..., HardKumaModel]) -> None:
-    model = make_two(meaning_weight={"meaning": 0.0, "entities": 3.0})
+    model = make_two(selectors={"entities": {"backoff": 3.0}})
     config = model.config
 
     def view(name: str, **options: object) -> object:
