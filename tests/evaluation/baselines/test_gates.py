@@ -15,6 +15,7 @@ from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
 from hardkuma.evaluation.baselines.gates import by_form_alone, find_view
 from hardkuma.words_hardkuma import find_words
 
+from ...conftest import several
 from ...norms import with_unequal_norms
 
 TEXTS = ["Marie Curie moved to Warszawa.", "It rained, and IBM fell."]
