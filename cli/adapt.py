@@ -6,9 +6,8 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from .options import add_options
+from .options import add_options, check_folder
 
 SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
 EXAMPLES = """\
@@ -56,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..data.tokens import token_batches
     from ..words_hardkuma import SURFACE_CLASSES
 
-    if Path(arguments.output).is_file():  # complain before a long pass
-        raise NotADirectoryError(f"{arguments.output} is a file; give a folder to save into.")
+    check_folder(arguments.output)
     for name in arguments.data:
         choose_input_format(name, arguments.input_format, arguments.field)
     model = load_model(arguments.model)

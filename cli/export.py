@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .options import add_options, add_selector_option
+from .options import add_options, add_selector_option, check_folder
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..data import bundled_texts, read_texts
     from ..data.bundled import BUNDLED_SIZE
 
+    check_folder(arguments.output)
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, arguments.input_format, arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))

@@ -13,6 +13,7 @@ from .lines import CorpusError, bare_suffix, check_file, read_lines
 _TAG = re.compile(r"O|[BIESLUM]-.+", re.ASCII)
 _CONLLU_COLUMNS = 10
 _UPOS = 3
+_CONLLU_NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
 _CLOSING = re.compile(r"""[.,;:!?)\]}…”»]+|[.!?,]+["”]|''|n['’]t|['’](s|re|ve|ll|d|m|t|em)""", re.IGNORECASE)
 _OPENING = frozenset({"(", "[", "{", "``", "“", "«", "$", "£", "€", "¿", "¡"})
 _CLITICS = frozenset({"s", "t", "re", "ve", "ll", "d", "m"})
@@ -180,6 +181,9 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
             if len(row) != _CONLLU_COLUMNS:
                 fix = "separate the ten columns by tabs; other columns are conll: rename the file, or say so with {format}"
                 raise CorpusError(f"{path}, line {number}", f"{len(row)} columns where CoNLL-U has ten", fix)
+            if not _CONLLU_NUMBER.fullmatch(row[0]):
+                problem = f"the word's number is {row[0]!r}"
+                raise CorpusError(f"{path}, line {number}", problem, "number words as 3, contractions as 3-4, nodes as 3.1")
             first = first if rows else number
             rows.append(row)
     if rows:
