@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
     add_selector_option(parser, default="each row's own; given, it holds for all rows of gates")
-    parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
+    parser.add_argument("--encoder", help="encoder of the baselines (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
     parser.add_argument("--sample", type=int, default=800, help="sentences per corpus (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""Things found by name in several rooms; an error lists what is there."""
+"""Things found by name; an error lists what is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that several rooms know."""
+"""Names that several packages know."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def conll_sentences(path: str) -> Iterator[tuple[int, list[list[str]]]]:
 
 
 def _is_comment(row: Sequence[str], width: int | None) -> bool:
-    """A line that begins with # is a comment unless it is shaped like the words: their number of columns, a tag last."""
+    """A line that begins with # is a comment unless it is like the lines of words: their number of columns, a tag last."""
     if not row[0].startswith("#"):
         return False
     if width is None:
@@ -190,7 +190,7 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
         yield _conllu_sentence(path, first, text, rows)
 
 
-def _surface_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
+def _written_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
     """(word, tag, whether a space follows) as written: contractions as above, empty nodes (8.1) left out."""
     words, inside = [], 0
     for i, row in enumerate(rows):
@@ -210,7 +210,7 @@ def _surface_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
 
 
 def _conllu_sentence(path: str, first: int, text: str | None, rows: list[list[str]]) -> LabelledSentence:
-    words = _surface_words(rows)
+    words = _written_words(rows)
     if text is None:
         text = "".join(word + " " * spaced for word, _, spaced in words).strip()
     offsets, position = [], 0

@@ -241,7 +241,7 @@ def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
     assert "carries" in page and "<span>probability " not in page, "the legend is that of a pair"
     assert main(["pair", "A cat sleeps on the mat.", "My cat is called Tom."]) == 0
-    assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no word of grammar"
+    assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no function word"
     assert main(["pair", "", "x"]) == 0
     assert "no word carries it" in capsys.readouterr().out
 
