@@ -114,8 +114,6 @@ def test_gates_on_another_encoder_are_noted(
 def test_the_released_head_is_the_default(conll: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [released] = find_models([])[""]
     assert fingerprint(released) == fingerprint(load_released()[0])
-    with pytest.raises(ValueError, match="--model none leaves gates out, and other checkpoints are given"):
-        find_models(["none", "runs/x"])
     words = ["--data", str(conll), "--methods", "gates", "capitals", "--sample", "4", "--bootstrap", "5", "--quiet"]
     assert main([*words, "--output", str(tmp_path / "with")]) == 0
     result = load_result(tmp_path / "with" / "results" / "toy" / "gates.json")
