@@ -413,14 +413,9 @@ def make_shards(folder: Path, data: Path | None, rows: int, shards: int) -> None
 
 def take_shards(inputs: str, output: str) -> None:
     """A plain process: take the next shard until there is none. Shards are taken by making a file."""
-<<<<<<< HEAD
-    from hardkuma.apps.ray import Outputs
-    from hardkuma.apps.ray.cluster import list_shards, write_shard
-=======
     from pyarrow import parquet
 
     from hardkuma.apps.ray import Outputs, add_gates
->>>>>>> 42f917116cb15271bd620ec0697c42f796350081
 
     torch.set_num_threads(1)
     model = load_released()[0]
