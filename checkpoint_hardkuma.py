@@ -428,6 +428,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
                 f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
                 "the checkpoint belongs to another model or is incomplete; save it again with model.save_pretrained."
             )
+        _check_finite(model._base().gate_head.state_dict(), path)
         model._base()._freeze()
         return (model, info) if output_loading_info else model
 
@@ -617,21 +618,28 @@ def _explain_broken_weights(error: Exception, path: object) -> None:
         ) from error
 
 
+_ADVICE = "the file is damaged or belongs to another model; download or save the checkpoint again."
+
+
 def _load_gate_head(head: GateHead, weights: dict[str, Tensor], path: str) -> None:
     """Put weights into a gate head; any that is missing, foreign, of another shape or not finite is an error."""
     given = {key.removeprefix("gate_head."): value for key, value in weights.items()}
     own = head.state_dict()
-    advice = "the file is damaged or belongs to another model; download or save the checkpoint again."
     for name in [*own, *given]:
         if name not in given or name not in own:
-            raise ValueError(f"the gate head in {path} {'lacks' if name in own else 'has a foreign'} {name!r}: {advice}")
+            raise ValueError(f"the gate head in {path} {'lacks' if name in own else 'has a foreign'} {name!r}: {_ADVICE}")
         if given[name].shape != own[name].shape:
             raise ValueError(
-                f"{name!r} in {path} has shape {tuple(given[name].shape)}, not {tuple(own[name].shape)}: {advice}"
+                f"{name!r} in {path} has shape {tuple(given[name].shape)}, not {tuple(own[name].shape)}: {_ADVICE}"
             )
-        if given[name].is_floating_point() and not bool(torch.isfinite(given[name]).all()):
-            raise ValueError(f"{name!r} in {path} holds NaN or infinity: {advice}")
+    _check_finite(given, path)
     head.load_state_dict(given)
+
+
+def _check_finite(weights: dict[str, Tensor], path: object) -> None:
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name!r} in {path} holds NaN or infinity: {_ADVICE}")
 
 
 def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .batch_hardkuma import TokenBatch, Words
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
@@ -62,7 +62,7 @@ class WordFeatures:
         encoded: the encoder's pass over the batch, with all layers that are read.
         words: which tokens make up a word.
         isolated: `GateHead.look_up_isolated`, where a selector reads "isolated".
-        input_embeddings: the encoder's, where a selector reads "input".
+        input_embeddings: of token ids, where a selector reads "input".
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class WordFeatures:
         batch: TokenBatch,
         words: Words,
         isolated: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
-        input_embeddings: nn.Module | None = None,
+        input_embeddings: Callable[[Tensor], Tensor] | None = None,
     ):
         self.config, self.encoded, self.batch, self.words = config, encoded, batch, words
         self._lookup, self._embeddings = isolated, input_embeddings
@@ -151,8 +151,9 @@ class WordFeatures:
         """(batch, length, size) non-contextual embeddings."""
         if self.batch.inputs_embeds is not None:
             return self.batch.inputs_embeds
-        assert self._embeddings is not None, "given where a selector reads them"
-        return self._embeddings(self.batch.input_ids)
+        ids = self.batch.input_ids
+        assert ids is not None and self._embeddings is not None, "given where a selector reads them"
+        return self._embeddings(ids)
 
     # ---- measures ---------------------------------------------------------------------------------------------------
 

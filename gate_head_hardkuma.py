@@ -7,7 +7,7 @@ has every token as a word of its own. `WordGates.spread` goes back to tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -177,13 +177,17 @@ class GateHead(nn.Module):
         return self._gate(*self._reader(number)(x)).selection_log_odds(self.config.gate_threshold)
 
     def features(
-        self, encoded: Encoded, batch: TokenBatch, selectors: Sequence[int], input_embeddings: nn.Module | None = None
+        self,
+        encoded: Encoded,
+        batch: TokenBatch,
+        selectors: Sequence[int],
+        input_embeddings: Callable[[Tensor], Tensor] | None = None,
     ) -> list[WordFeatures]:
         """What each of these selectors may read; the same object for selectors of one unit, all with as many slots.
 
         Args:
             encoded: the encoder's pass, with the layers that these selectors read.
-            input_embeddings: of the encoder, where a selector reads "input".
+            input_embeddings: those of token ids, where a selector reads "input".
         """
         isolated = self.look_up_isolated if hasattr(self, "isolated_table") else None
         units = ["token" if self.config.selector(k).unit == "token" else "word" for k in selectors]
@@ -195,7 +199,11 @@ class GateHead(nn.Module):
         return [of_units[unit] for unit in units]
 
     def forward(
-        self, encoded: Encoded, batch: TokenBatch, selectors: Sequence[int], input_embeddings: nn.Module | None = None
+        self,
+        encoded: Encoded,
+        batch: TokenBatch,
+        selectors: Sequence[int],
+        input_embeddings: Callable[[Tensor], Tensor] | None = None,
     ) -> WordGates:
         """The gates of these selectors, in this order; arguments as of `features`, whose layers are those of `needed`."""
         needed, number = self.needed(selectors), len(selectors)

@@ -146,6 +146,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.encoder.set_input_embeddings(value)
         self.gate_head.resize_vocabulary(len(embedding_table(self.encoder)))
 
+    def _embed(self, input_ids: Tensor) -> Tensor:
+        """(batch, length, size) input embeddings. What the gate head is given is this function and not the module, which
+        tools for offloading would try to move along with the head's other inputs."""
+        return self.get_input_embeddings()(input_ids)
+
     # ---- one pass -----------------------------------------------------------------------------------------------------
 
     def forward(
@@ -201,7 +206,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         encoded = self._encode(batch, chosen, options.get("encoded"), True, hidden, attentions)
         rationale = complement = losses = loss = None
         with without_autocast(batch.mask.device):  # which would do the gate's arithmetic in half precision
-            words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+            words = self.gate_head(encoded, batch, chosen, self._embed)
             probs = words.probabilities(config.gate_threshold)
             gates = self._draw_or_decide(words, probs, chosen, options.get("noise"), rate)
             anchor = self.embed_pooled(encoded.pooled)[:, 0]
@@ -465,7 +470,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         batch, chosen = self.prepare(*given), self._chosen(selector)
         encoded = self._encode(batch, chosen, whole=False)
         with without_autocast(batch.mask.device):
-            words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+            words = self.gate_head(encoded, batch, chosen, self._embed)
             probs = words.spread(words.probabilities(self.config.gate_threshold))
         self._check_finite(probs.flatten(1))
         return _without_axis(batch.restore(probs, dim=2), len(chosen) == 1)
@@ -540,7 +545,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     def _features(self, selector: int, batch: TokenBatch, stored: EncodedTokens | None) -> WordFeatures:
         passed = self._encode(batch, [selector], stored)
-        return self.gate_head.features(passed, batch, [selector], self.get_input_embeddings())[0]
+        return self.gate_head.features(passed, batch, [selector], self._embed)[0]
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -611,7 +616,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 vectors = self.embed_pooled(encoded.pooled)[:, 0]
                 self._check_finite(vectors)
             else:
-                words = self.gate_head(encoded, batch, chosen, self.get_input_embeddings())
+                words = self.gate_head(encoded, batch, chosen, self._embed)
                 probs = words.probabilities(self.config.gate_threshold)
                 self._check_finite(probs.flatten(1))
                 gates = words.spread(self._draw_or_decide(words, probs, chosen, None, rate))
