@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..apps.pairs import keep_words, remove_words
+from ..common.removal import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
 from ..pooling_hardkuma import normalize
 from .baselines.encoder import SentenceEncoder, Tokens
