@@ -10,11 +10,11 @@ import math
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..common.formats import STANDARD_INPUT
 from ..common.rendering.terminal import safe, use_colour
@@ -61,8 +61,6 @@ CHUNK_CHARACTERS = 4_000_000  # and its limit for long documents, so that memory
 STREAM_TEXTS = 512  # the same on the way to a pipe or terminal, where somebody waits
 # Some 40,000 sentences, for which torch needs about as long as an export takes (two minutes on two cores).
 EXPORT_BYTES = 4_000_000
-
-T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -187,35 +185,28 @@ def _writable(value: Any) -> Any:
     return value
 
 
-def chunks(
-    rows: Iterable[T],
-    max_texts: int,
-    max_characters: int,
-    size: Callable[[T], int] = len,  # type: ignore[assignment]
-) -> Iterator[list[T]]:
-    """Lists of at most `max_texts` rows, closed early once they hold `max_characters`; `size` counts those of a row.
+def chunks(rows: Iterable[RowText], max_texts: int, max_characters: int = CHUNK_CHARACTERS) -> Iterator[list[RowText]]:
+    """Lists of at most `max_texts` rows, closed early once their texts hold `max_characters`.
 
-    >>> list(chunks(["a", "b", "long text", "c"], max_texts=2, max_characters=5))
-    [['a', 'b'], ['long text'], ['c']]
+    >>> from hardkuma.data.readers import RowText
+    >>> rows = [RowText(text, False) for text in ("a", "b", "long text", "c")]
+    >>> [len(chunk) for chunk in chunks(rows, max_texts=2, max_characters=5)]
+    [2, 1, 1]
     """
-    chunk: list[T] = []
-    total = 0
+    chunk: list[RowText] = []
+    characters = 0
     for row in rows:
         chunk.append(row)
-        total += size(row)
-        if len(chunk) == max_texts or total >= max_characters:
+        characters += len(row.text)
+        if len(chunk) == max_texts or characters >= max_characters:
             yield chunk
-            chunk, total = [], 0
+            chunk, characters = [], 0
     if chunk:
         yield chunk
 
 
-def _chunks(rows: Iterable[RowText], max_texts: int) -> Iterator[list[RowText]]:
-    return chunks(rows, max_texts, CHUNK_CHARACTERS, lambda row: len(row.text))
-
-
 def _score(
-    gates: GateModel, chunks: Iterable[list[RowText]], arguments: argparse.Namespace
+    gates: GateModel, rows: Iterable[list[RowText]], arguments: argparse.Namespace
 ) -> Iterator[tuple[list[RowText], list[Record]]]:
     """Each chunk with its records. The next one is read while a backend works on this one."""
     from ..scoring_hardkuma import stream_records
@@ -223,7 +214,7 @@ def _score(
     read: deque[list[RowText]] = deque()
 
     def texts() -> Iterator[list[str]]:
-        for chunk in chunks:
+        for chunk in rows:
             read.append(chunk)
             yield [row.text for row in chunk]
 
@@ -339,9 +330,9 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
         print("hardkuma gates: type a text and press Enter; Ctrl-D ends. (See hardkuma gates --help)", file=sys.stderr)
     tally = Tally()
     out.write(writer.head.decode())
-    chunks = _chunks(rows, 1 if is_typed else STREAM_TEXTS)
+    read = chunks(rows, 1 if is_typed else STREAM_TEXTS)
     # Who types has the answer to a line before the next one is read.
-    for stream in ([chunk] for chunk in chunks) if is_typed else [chunks]:
+    for stream in ([chunk] for chunk in read) if is_typed else [read]:
         for _, records in _score(gates, stream, arguments):
             out.write(writer.block([make_safe(record) for record in tally.add(records)]).decode())
             out.flush()
@@ -374,7 +365,7 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
         tally = Tally()
         with _progress_bar(arguments) as bar:
             bar.update(sum(1 for _ in islice(rows, done)))
-            for chunk, records in _score(backend.gates, _chunks(rows, CHUNK_TEXTS), arguments):
+            for chunk, records in _score(backend.gates, chunks(rows, CHUNK_TEXTS), arguments):
                 partial.add(len(chunk), writer.block(tally.add(records)))
                 bar.update(len(chunk))
         partial.finish(writer.join)

@@ -22,6 +22,7 @@ from hardkuma.apps.export.backends import Backend
 from hardkuma.cli import gates
 from hardkuma.cli.writers import PartialOutput
 from hardkuma.common.rendering.terminal import paint
+from hardkuma.data.readers import RowText
 from hardkuma.scoring_hardkuma import gate_records
 from tests.conftest import SENTENCES, WORDS
 from tests.forks import COMMAND, ForkServer
@@ -246,7 +247,7 @@ def test_auto_exports_for_large_files_alone(
 
 
 def test_chunks_close_early_for_long_documents() -> None:
-    sizes = [len(chunk) for chunk in gates.chunks(["x" * 100] * 10, max_texts=4, max_characters=250)]
+    sizes = [len(chunk) for chunk in gates.chunks([RowText("x" * 100, False)] * 10, max_texts=4, max_characters=250)]
     assert sizes == [3, 3, 3, 1]
 
 
