@@ -46,8 +46,10 @@ class Words:
 
     def first(self, values: Tensor) -> Tensor:
         """(batch, length) whole numbers or bools -> (batch, slots), those of the first token of each word; 0 where there is
-        no token."""
+        no token, and in the slot of padding."""
         starts = torch.cat([torch.ones_like(self.index[:, :1]), self.index[:, 1:] - self.index[:, :-1]], dim=1) != 0
+        # A mask with holes has padding in several places, whose numbers would be added up.
+        starts = starts & (self.index < self.slots - 1)
         return self.sum((values * starts).float()).to(values.dtype)
 
     def spread(self, values: Tensor) -> Tensor:
@@ -273,11 +275,7 @@ def prepare(
     mask = torch.ones_like(content) if mask is None else mask.bool()
     punctuation = None
     if input_ids is not None and roles is not None:
-        if not tracing() and int(input_ids.max()) >= len(roles):
-            raise ValueError(
-                f"input_ids has {int(input_ids.max())}, but the vocabulary ends at {len(roles) - 1}; "
-                "tokenise with the model's own tokenizer."
-            )
+        _check_vocabulary(input_ids, len(roles))
         punctuation = roles[input_ids] == PUNCTUATION
         continues = continuing_tokens(roles, input_ids) if continues is None else continues
     if continues is None:
@@ -339,6 +337,17 @@ def _pad_right(batch: TokenBatch) -> TokenBatch:
         tensor = getattr(batch, name)
         setattr(batch, name, None if tensor is None else batch.align(tensor))
     return batch
+
+
+def _check_vocabulary(input_ids: Tensor, size: int) -> None:
+    if tracing():
+        return
+    low, high = (int(number) for number in input_ids.aminmax())
+    if low < 0 or high >= size:
+        raise ValueError(
+            f"input_ids has {low if low < 0 else high}, but the vocabulary is 0 to {size - 1}; "
+            "tokenise with the model's own tokenizer."
+        )
 
 
 def _known(surface_ids: Tensor) -> bool:

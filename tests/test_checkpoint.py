@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
-from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel
+from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel, load_released
 from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, CHECKPOINT_CODE, render_card, staged
 from hardkuma.encoder_hardkuma import resolve_encoder
-from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS
+from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS, several
 from tests.forks import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,31 +33,14 @@ for absent in ("hardkuma", "sentence_transformers", "accelerate", "datasets", "s
     assert importlib.util.find_spec(absent) is None, absent
 import torch
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
-folder, result, kwargs, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
-if "dtype" in kwargs:
-    kwargs["dtype"] = getattr(torch, kwargs["dtype"])
-model = AutoModel.from_pretrained(folder, trust_remote_code=True, **kwargs).eval()
+folder, result, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-labeller = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True, **kwargs).eval()
+labeller = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True).eval()
 inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
 with torch.no_grad():
-    out = model(**inputs)
-    logits = labeller(**inputs).logits
-torch.save({**out, "logits": logits, "ids": inputs["input_ids"]}, result)
+    torch.save({"out": dict(model(**inputs)), "logits": labeller(**inputs).logits}, result)
 """
-
-
-@pytest.fixture
-def run_fresh(bare_forks: ForkServer, tmp_path: Path) -> Callable[..., dict[str, torch.Tensor]]:
-    """Load a folder in a new process in which only torch and transformers are installed; its outputs."""
-
-    def run(folder: Path, texts: list[str], **kwargs: str) -> dict[str, torch.Tensor]:
-        result = tmp_path / "out.pt"
-        done = bare_forks.run(FRESH, folder, result, json.dumps(kwargs), json.dumps(texts), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return torch.load(result, weights_only=True)
-
-    return run
 
 
 def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
@@ -65,50 +51,96 @@ def outputs(model: HardKumaModel, texts: list[str]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("case", ["hidden", "reencode", "two"])
 def test_fresh_process_without_the_package_is_bit_identical(
-    case: str, make_model: Callable, make_two: Callable, run_fresh: Callable, tmp_path: Path
+    case: str, make_model: Callable, make_two: Callable, bare_forks: ForkServer, tmp_path: Path
 ) -> None:
+    """A new process, for which only torch and transformers are installed."""
     if case == "two":
         model = make_two()
     else:
-        model = make_model(view=case, selector_inputs=["state", "input", "attention"], num_selectors=2)
+        model = make_model(view=case, selectors=several(2, reads=["state", "input", "attention"]))
     model.save_pretrained(tmp_path / "model")
-    got, expected = run_fresh(tmp_path / "model", SENTENCES), outputs(model, SENTENCES)
-    for name in FIELDS:
-        assert torch.equal(got[name], expected[name]), name
-    assert got["logits"].shape == (*got["ids"].shape, 2)
+    done = bare_forks.run(FRESH, tmp_path / "model", tmp_path / "out.pt", json.dumps(SENTENCES), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    got, expected = torch.load(tmp_path / "out.pt", weights_only=True), outputs(model, SENTENCES)
+    assert got["out"].keys() == expected.keys() >= {*FIELDS, "last_hidden_state"}
+    for name, value in expected.items():
+        assert torch.equal(got["out"][name], value), name
     of_classifier = 1 if case == "two" else 0  # the entities, or the first
     assert torch.allclose(got["logits"].softmax(-1)[..., 1], expected["gate_probs"][:, of_classifier], atol=1e-5)
 
 
-def test_fresh_process_with_minilm(minilm: HardKumaModel, run_fresh: Callable, tmp_path: Path) -> None:
+RELEASED = """
+import json, sys, torch
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
+text, result, root, head = sys.argv[1:]
+inputs = AutoTokenizer.from_pretrained(root, trust_remote_code=True)([text], return_tensors="pt")
+models = [AutoModel.from_pretrained(folder, trust_remote_code=True).eval() for folder in (root, head)]
+labeller = AutoModelForTokenClassification.from_pretrained(root, trust_remote_code=True).eval()
+record = pipeline("token-gates", model=root, trust_remote_code=True)(text)
+assert "hardkuma" not in sys.modules, "the code is the folder's own"
+with torch.no_grad():
+    outputs = [dict(model(**inputs)) for model in models]
+    torch.save({"outputs": outputs, "logits": labeller(**inputs).logits, "record": json.dumps(record)}, result)
+"""
+
+
+@pytest.mark.slow
+def test_the_repository_and_a_head_alone_load_as_the_card_says(tmp_path: Path) -> None:
+    """In a new interpreter, offline, from the folder of the source code and from one that `save_gate_head` wrote."""
+    model, tokenizer = load_released()
+    model.save_gate_head(tmp_path / "head")
+    text = "Marie Skłodowska-Curie moved from Warsaw to Paris in 1891."
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HF_MODULES_CACHE")}
+    done = subprocess.run(
+        [sys.executable, "-c", RELEASED, text, str(tmp_path / "out.pt"), str(ROOT), str(tmp_path / "head")],
+        env={**environment, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with torch.no_grad():
+        expected = dict(model(**tokenizer([text], return_tensors="pt")).items())
+    found = torch.load(tmp_path / "out.pt", weights_only=True)
+    for out in found["outputs"]:
+        assert out.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(out[name], value), name
+    entities = expected["gate_probs"][:, model.config.find_selector("entities")]
+    assert torch.allclose(found["logits"].softmax(-1)[..., 1], entities, atol=1e-6)
+    assert json.loads(found["record"]) == model.gate_records([text])[0]
+
+
+def test_a_whole_model_of_minilm(minilm: HardKumaModel, tmp_path: Path) -> None:
     texts = ["Marie Curie moved to Paris in 1891.", "", "The annual report was not approved. " * 80]
     minilm.save_pretrained(tmp_path / "model")
-    got, expected = run_fresh(tmp_path / "model", texts), outputs(minilm, texts)
-    assert got["ids"].shape[1] == 256, "truncated where the encoder truncates"
+    again = AutoModel.from_pretrained(tmp_path / "model", trust_remote_code=True).eval()
+    again.tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model", trust_remote_code=True)
+    got, expected = outputs(again, texts), outputs(minilm, texts)
+    assert got["gates"].shape[1] == 256, "truncated where the encoder truncates"
     for name in FIELDS:
         assert torch.equal(got[name], expected[name]), name
 
 
-def test_bf16_and_shards_in_a_fresh_process(make_model: Callable, run_fresh: Callable, tmp_path: Path) -> None:
-    model = make_model()
+def test_bf16_and_shards(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two()
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     assert len(list((tmp_path / "model").glob("model-*.safetensors"))) > 2
-    got = run_fresh(tmp_path / "model", SENTENCES)
+    got = HardKumaModel.from_pretrained(tmp_path / "model").eval()
     for name in FIELDS:
-        assert torch.equal(got[name], outputs(model, SENTENCES)[name]), name
+        assert torch.equal(outputs(got, SENTENCES)[name], outputs(model, SENTENCES)[name]), name
     # bf16: the encoder rounds, the gate head does not.
-    again = HardKumaModel.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).eval()
-    assert again.encoder.dtype == torch.bfloat16
-    for name, value in again.gate_head.state_dict().items():
-        assert value.dtype == torch.float32 and torch.equal(value, model.gate_head.state_dict()[name])
-    got = run_fresh(tmp_path / "model", SENTENCES, dtype="bfloat16")
-    for name in FIELDS:
-        assert torch.equal(got[name], outputs(again, SENTENCES)[name]), name
+    half = HardKumaModel.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).eval()
+    assert half.encoder.dtype == torch.bfloat16
+    for name, value in half.gate_head.state_dict().items():
+        assert value.dtype == model.gate_head.state_dict()[name].dtype != torch.bfloat16
+        assert torch.equal(value, model.gate_head.state_dict()[name])
     # A checkpoint that was saved from bf16.
-    again.save_pretrained(tmp_path / "half")
-    got = run_fresh(tmp_path / "half", SENTENCES, dtype="bfloat16")
+    half.save_pretrained(tmp_path / "half")
+    got = HardKumaModel.from_pretrained(tmp_path / "half", dtype=torch.bfloat16).eval()
     for name in FIELDS:
-        assert torch.equal(got[name], outputs(again, SENTENCES)[name]), name
+        assert torch.equal(outputs(got, SENTENCES)[name], outputs(half, SENTENCES)[name]), name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -132,7 +164,7 @@ def test_every_family_round_trips(family: str, make_model: Callable, tmp_path: P
 
 @pytest.mark.parametrize("selectors", [1, 2])
 def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(num_selectors=selectors, normalize=True)
+    model = make_model(selectors=several(selectors), normalize=True)
     model.save_pretrained(tmp_path / "model")
     sentence_model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True)
     got = sentence_model.encode(SENTENCES, convert_to_tensor=True)
@@ -146,7 +178,7 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
 
 @pytest.mark.parametrize(("view", "layer"), [("hidden", -1), ("input", 1), ("reencode", 1)])
 def test_sentence_transformers_gives_the_tokens(view: str, layer: int, make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(view=view, selector_layer=layer, num_selectors=2)
+    model = make_model(view=view, selectors=several(2, layer=layer))
     model.save_pretrained(tmp_path / "model")
     SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).save(str(tmp_path / "again"))
     inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
@@ -181,7 +213,7 @@ def test_the_tokens_are_those_of_the_encoder(minilm: HardKumaModel, tmp_path: Pa
 def test_sentence_transformers_gives_the_others_by_name(
     view: str, layer: int, make_model: Callable, tmp_path: Path
 ) -> None:
-    model = make_model(view=view, selector_layer=layer)
+    model = make_model(view=view, selectors={"meaning": {"layer": layer}})
     model.save_pretrained(tmp_path / "model")
     # Saved again by sentence-transformers, the arguments still arrive.
     SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True).save(str(tmp_path / "again"))
@@ -256,12 +288,14 @@ def test_folder_contents(make_model: Callable, tmp_path: Path) -> None:
 
 
 def test_gate_head_alone_finds_its_encoder(minilm: HardKumaModel, tmp_path: Path) -> None:
-    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selector_inputs=["state", "input"]).eval()
+    selectors = {"meaning": {"reads": ["state", "input"]}}
+    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", selectors=selectors).eval()
     with torch.no_grad():
         model.gate_head.surface_log_odds.normal_()
     model.save_gate_head(tmp_path / "head")
-    size = sum(path.stat().st_size for path in (tmp_path / "head").iterdir())
-    assert size < 1_000_000, f"{size} bytes"
+    size = (tmp_path / "head" / "model.safetensors").stat().st_size
+    weights = 4 * 128 * 2 * 384 + 30522  # W1, and the vocabulary's roles
+    assert weights < size < weights + 10_000, f"{size} bytes"
     again = HardKumaModel.from_pretrained(tmp_path / "head")
     texts = ["Marie Curie moved to Paris in 1891.", "ok"]
     for name in FIELDS:
@@ -284,9 +318,11 @@ def test_two_selectors_round_trip(make_two: Callable, tmp_path: Path) -> None:
         model.gate_head.selectors[0].spread.uniform_(0.5, 2.0)
     model.save_pretrained(tmp_path / "model")
     again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
-    settings = set(TWO_SELECTORS) | {"num_selectors"}
-    assert {name: getattr(again.config, name) for name in settings} == TWO_SELECTORS | {"num_selectors": 2}
-    assert again.gate_head.token_kinds.dtype == torch.uint8 and again.gate_head.token_kinds.any()
+    assert again.config.selectors == model.config.selectors == HardKumaConfig(**TWO_SELECTORS).selectors
+    assert again.config.names == ["meaning", "entities"], "in their order"
+    head = again.gate_head
+    assert head.token_roles.dtype == torch.uint8 and head.token_roles.any()
+    assert head.isolated_table.dtype == torch.int8 and head.isolated_table.any()
     for name, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
     for name in FIELDS:
@@ -296,18 +332,25 @@ def test_two_selectors_round_trip(make_two: Callable, tmp_path: Path) -> None:
 
 
 def test_gate_head_of_two_selectors(tmp_path: Path) -> None:
-    sizes = {"selector_hidden_size": {"meaning": 128, "entities": 128}}
-    model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", **{**TWO_SELECTORS, **sizes}).eval()
+    selectors = {name: {**settings, "hidden_size": 128} for name, settings in TWO_SELECTORS["selectors"].items()}
+    model = HardKumaModel.from_encoder(
+        "sentence-transformers/all-MiniLM-L6-v2", selectors=selectors, isolated_size=8
+    ).eval()
     with torch.no_grad():
         model.gate_head.surface_log_odds.normal_()
         model.gate_head.selectors[0].center.normal_()
+        model.gate_head.isolated_table.random_(-127, 128)
+        model.gate_head.isolated_scale.fill_(0.01)
+        model.gate_head.isolated_directions.normal_(std=0.1)
     model.save_gate_head(tmp_path / "head")
-    size = sum(path.stat().st_size for path in (tmp_path / "head").iterdir())
-    # W1 over two layers, the anchor and six measures; W1 over one layer and its norm; the vocabulary's kinds.
-    weights = 4 * 128 * (3 * 384 + 6) + 4 * 128 * (384 + 1) + 30522
-    assert weights < size < weights + 30_000, f"{size} bytes"
+    size = (tmp_path / "head" / "model.safetensors").stat().st_size
+    # W1 over two layers, the anchor and nine measures; W1 over one layer and its norm; the vocabulary's roles; the table.
+    weights = 4 * 128 * (3 * 384 + 9) + 4 * 128 * (384 + 1) + 30522 + 30522 * (8 + 4) + 4 * 384 * 8
+    assert weights < size < weights + 20_000, f"{size} bytes"
     again = HardKumaModel.from_pretrained(tmp_path / "head")
-    assert torch.equal(again.gate_head.token_kinds, model.gate_head.token_kinds) and model.gate_head.token_kinds.any()
+    for name in ("token_roles", "isolated_table", "isolated_scale", "isolated_directions"):
+        assert torch.equal(getattr(again.gate_head, name), getattr(model.gate_head, name)), name
+    assert model.gate_head.token_roles.any()
     texts = ["Marie Curie moved to Paris in 1891.", "ok"]
     for name in FIELDS:
         assert torch.equal(outputs(again, texts)[name], outputs(model, texts)[name]), name
@@ -318,7 +361,7 @@ def test_gate_head_of_two_selectors(tmp_path: Path) -> None:
 def test_missing_buffers_are_made_as_in_a_new_model(make_two: Callable, tmp_path: Path) -> None:
     model = make_two()
     model.save_pretrained(tmp_path / "model")
-    absent = ["gate_head.selectors.0.center", "gate_head.selectors.0.spread", "gate_head.token_kinds"]
+    absent = ["gate_head.selectors.0.center", "gate_head.selectors.0.spread", "gate_head.token_roles"]
     file = tmp_path / "model" / "model.safetensors"
     kept = {name: value for name, value in load_file(file).items() if name not in absent}
     save_file(kept, file, metadata={"format": "pt"})
@@ -327,7 +370,7 @@ def test_missing_buffers_are_made_as_in_a_new_model(make_two: Callable, tmp_path
     again, info = HardKumaModel.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert sorted(info["missing_keys"]) == absent
     head = again.gate_head
-    assert not head.selectors[0].center.any() and bool((head.selectors[0].spread == 1).all()) and not head.token_kinds.any()
+    assert not head.selectors[0].center.any() and bool((head.selectors[0].spread == 1).all()) and not head.token_roles.any()
 
 
 def test_gate_head_is_refused_on_other_weights(minilm: HardKumaModel, tmp_path: Path) -> None:
@@ -390,7 +433,7 @@ def test_other_sizes_are_made_anew_only_if_asked(make_model: Callable, tmp_path:
     model = make_model()
     model.save_pretrained(tmp_path / "model")
     config = HardKumaConfig.from_pretrained(tmp_path / "model")
-    config.selector_hidden_size = 16
+    config.selectors["meaning"].hidden_size = 16
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
         HardKumaModel.from_pretrained(tmp_path / "model", config=config)
     again = HardKumaModel.from_pretrained(tmp_path / "model", config=config, ignore_mismatched_sizes=True)

@@ -251,14 +251,6 @@ def test_auto_config_reads_it_with_trust(tmp_path: Path) -> None:
     assert AutoConfig.from_pretrained(tmp_path, trust_remote_code=True).temperature == 0.3
 
 
-def test_an_attribute_that_is_no_field_is_not_saved(tmp_path: Path) -> None:
-    config = HardKumaConfig(encoder_config=TINY)
-    config.colour = "red"
-    assert "colour" not in config.to_dict()
-    config.save_pretrained(tmp_path)
-    assert not hasattr(HardKumaConfig.from_pretrained(tmp_path), "colour")
-
-
 # ---- selectors ----------------------------------------------------------------------------------------------------------
 
 

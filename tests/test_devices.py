@@ -20,18 +20,17 @@ from hardkuma import (
     TokenGatesPipeline,
     explain_pair,
 )
+from hardkuma.configuration_hardkuma import READS
 from hardkuma.words_hardkuma import continues_batch, surface_batch
-from tests.conftest import SENTENCES, build_model, build_two_selectors
+from tests.conftest import SENTENCES, build_model, build_two_selectors, several
 from tests.device_cases import Case, run_cases
 from tests.forks import ForkServer
 
 TEXTS = ["Marie Curie moved to Paris in 1891 .", *SENTENCES[1:], "", "The Museum , and the Bridge"]
 LONG = " ".join(SENTENCES * 3)  # longer than the encoder takes
-READS_ALL = ["state", "input", "norm", "attention", "shape", "anchor", "pooled", "removal", "alone"]
 LOSSES = {
-    "num_selectors": 2,
+    "selectors": {"meaning": {"lambda_s": 0.5}, "entities": {"lambda_s": 1.0}},
     "temperature": 0.3,
-    "lambda_s": [0.5, 1.0],
     "lambda_tv": 0.3,
     "lambda_kl": -0.4,
     "lambda_e": 2.0,
@@ -95,9 +94,10 @@ def mixed_precision(device: torch.device, _: Path, view: str) -> Any:
 
 
 def half_weights(device: torch.device, folder: Path) -> Any:
-    build_model(selector_inputs=["state", "norm"]).save_pretrained(folder)
+    reads = {"meaning": {"reads": ["state", "norm"]}}
+    build_model(selectors=reads).save_pretrained(folder)
     model = HardKumaModel.from_pretrained(folder, dtype=torch.bfloat16).eval().to(device)
-    whole = build_model(selector_inputs=["state", "norm"]).to(device)
+    whole = build_model(selectors=reads).to(device)
     model.tokenizer = whole.tokenizer
     out, exact = model(**tokens(model)), whole(**tokens(whole))
     assert model.gate_head.selectors[0].hidden.weight.dtype == out.gate_probs.dtype == torch.float32
@@ -108,6 +108,10 @@ def half_weights(device: torch.device, folder: Path) -> Any:
 
 def methods(device: torch.device, _: Path) -> Any:
     model = build_two_selectors().to(device)
+    before = model.gate_head.isolated_scale.clone()
+    model.gate_head.isolated_scale.zero_()
+    model.build_isolated_table()
+    assert torch.allclose(model.gate_head.isolated_scale, before, rtol=1e-3), "made on the device as on the CPU"
     inputs = tokens(model)
     plain = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     kept = torch.stack([inputs["input_ids"] % 2, inputs["input_ids"] % 3], dim=1).clamp_max(1)
@@ -171,10 +175,10 @@ def make_cases() -> dict[str, Case]:
         "half weights": half_weights,
     }
     for family in ("bert", "mpnet", "modernbert", "qwen3", "hardkuma_static"):
-        cases[f"forward of {family}"] = partial(forward, family=family, num_selectors=2)
-    cases["forward that reads all"] = partial(forward, num_selectors=2, selector_inputs=READS_ALL, selector_unit="word")
+        cases[f"forward of {family}"] = partial(forward, family=family, selectors=several(2))
+    cases["forward that reads all"] = partial(forward, selectors=several(2, reads=READS, unit="word"))
     filtered = {"frequency_filter": "band", "frequency_low": 0.1, "frequency_high": 0.6}
-    cases["forward with a filter"] = partial(forward, num_selectors=2, view="input", **filtered)
+    cases["forward with a filter"] = partial(forward, selectors=several(2), view="input", **filtered)
     for view, contrastive in product(("hidden", "input", "reencode"), ("infonce", "nt_xent")):
         cases[f"losses of {view} by {contrastive}"] = partial(losses, view=view, contrastive=contrastive)
     for view in ("hidden", "input", "reencode"):

@@ -36,7 +36,7 @@ for case in cases:
     result = {"loss": out.loss.detach(), "losses": losses, "gradients": gradients}
     result["multiplier"] = model.gate_head.rate_multiplier
     torch.save(result, f"{folder}/{case}/rank{rank}.pt")
-    # Nobody leaves while the other still talks: gloo's own shutdown can wait for ever for a peer that has gone.
+    # Nobody leaves while the other still talks: gloo's own shutdown can wait for ever for a process that has gone.
     del wrapped
     dist.barrier()
 dist.destroy_process_group()
@@ -49,9 +49,8 @@ def save_case(case: str, folder: Path) -> None:
     model = build_model(
         view=view,
         contrastive=contrastive,
-        num_selectors=2,
+        selectors={"meaning": {"lambda_s": 0.5}, "entities": {"lambda_s": 1.0}},
         temperature=0.3,
-        lambda_s=[0.5, 1.0],
         lambda_tv=0.3,
         lambda_kl=-0.4,
         rate_constraint="lagrangian",

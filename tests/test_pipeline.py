@@ -16,7 +16,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 from hardkuma import GateClassificationPipeline, HardKumaModel, TokenGatesPipeline, gate_records, score_texts
 from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
 from hardkuma.words_hardkuma import find_words
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, several
 from tests.forks import ForkServer
 
 TEXT = "Marie Skłodowska-Curie moved, unexpectedly, to Paris 🙂."
@@ -366,7 +366,7 @@ def test_bad_calls_of_classification(ours: Pipeline, make_model: Callable) -> No
 
 
 def test_classification_by_each_selector(make_model: Callable) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     run = GateClassificationPipeline(model, threshold=0.0)
     names = model.config.names
     values = [[float(item["score"]) for item in run(SENTENCES[5], selector=name)] for name in names]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma import HardKumaModel
-from hardkuma.kumaraswamy_hardkuma import count_at_rate, select_rate
+from hardkuma.gate_head_hardkuma import count_at_rate, select_rate
 from hardkuma.scoring_hardkuma import (
     AGGREGATES,
     JoinedTokens,

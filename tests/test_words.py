@@ -22,7 +22,7 @@ from hardkuma.words_hardkuma import (
     surface_ids,
     word_class,
 )
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, several
 
 CASES = [
     ("walks", "lower"),
@@ -147,7 +147,7 @@ def test_log_odds_by_hand_and_shrinkage() -> None:
 
 
 def test_without_surface_ids_or_with_unknown_nothing_changes(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     with torch.no_grad():
         model.gate_head.surface_log_odds[:, 1:] = torch.randn(2, NUM_SURFACE_CLASSES - 1)
     inputs = tokenize(model, SENTENCES)
@@ -157,7 +157,7 @@ def test_without_surface_ids_or_with_unknown_nothing_changes(make_model: Callabl
 
 
 def test_surface_view_shifts_the_logit_by_the_class(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(surface_weight=0.5)
+    model = make_model(selectors={"meaning": {"form_weight": 0.5}})
     with torch.no_grad():
         model.gate_head.surface_log_odds[0, 5] = 2.0
     inputs = tokenize(model, SENTENCES)
@@ -171,7 +171,7 @@ def test_surface_view_shifts_the_logit_by_the_class(make_model: Callable, tokeni
 
 
 def test_one_pass_adaptation(make_model: Callable) -> None:
-    model = make_model(surface_shrinkage=1.0)
+    model = make_model(form_shrinkage=1.0)
     texts = ["Marie Curie moved to Paris in 1891 .", "the museum in London opened"]
     batch = dict(model.tokenizer(texts, padding=True, return_offsets_mapping=True, return_tensors="pt"))
     batch["surface_ids"] = surface_batch(texts, batch.pop("offset_mapping"))

@@ -441,7 +441,7 @@ def test_who_types_is_told_how(folder: Path, capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
 def test_all_selectors_in_one_record(suffix: str, make_model: Callable, tmp_path: Path) -> None:
-    make_model(selector_names=["nouns", "verbs"]).save_pretrained(tmp_path / "model")
+    make_model(selectors={"nouns": {}, "verbs": {}}).save_pretrained(tmp_path / "model")
     model = HardKumaModel.from_pretrained(tmp_path / "model").eval()
     each = {name: gate_records(model, SENTENCES, rate=0.3, selector=name) for name in ("nouns", "verbs")}
     output, source = tmp_path / f"out.{suffix}", write(tmp_path / "in.jsonl", SENTENCES)

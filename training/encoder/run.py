@@ -26,7 +26,7 @@ from ...common.files import write_atomically
 from ...common.models import load_model
 from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
-from ...evaluation.similarity import read_scored_pairs
+from ...evaluation.encoder_tasks import read_scored_pairs
 from ..report import write_record
 from ..run import InterruptFlag
 from ..store import texts_digest

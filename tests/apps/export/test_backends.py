@@ -53,7 +53,9 @@ def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with two selectors of words, which read the last layer. A second one would be traced as the first."""
     path = tmp_path_factory.mktemp("checkpoint") / "model"
     torch.manual_seed(0)
-    surfaced(build_two_selectors(layers=1, selector_layer=-1)).save_pretrained(path)
+    surfaced(
+        build_two_selectors(layers=1, selectors={name: {"layer": -1} for name in ("meaning", "entities")})
+    ).save_pretrained(path)
     return path
 
 

@@ -17,7 +17,7 @@ from hardkuma.apps.export.native import export_native
 from hardkuma.batch_hardkuma import content_mask
 from hardkuma.data import bundled_texts
 from hardkuma.data.tokens import token_batches
-from tests.conftest import WORDS
+from tests.conftest import WORDS, several
 from tests.forks import COMMAND, ForkServer
 
 
@@ -60,16 +60,16 @@ def test_the_decision_falls_as_often_as_the_gates_own(make_model: Callable, tmp_
 
 def test_layers_above_the_selectors_are_left_out(make_model: Callable, tmp_path: Path) -> None:
     for family in ("bert", "modernbert"):
-        export_native(make_model(family, selector_layer=1), tmp_path / family, sentences(200))
+        export_native(make_model(family, selectors={"meaning": {"layer": 1}}), tmp_path / family, sentences(200))
         stock = AutoModelForTokenClassification.from_pretrained(tmp_path / family)
         assert stock.config.num_hidden_layers == 1
         assert "its first 1 layers" in (tmp_path / family / "README.md").read_text()
-    export_native(make_model(selector_layer=-1), tmp_path / "whole", sentences(20))
+    export_native(make_model(selectors={"meaning": {"layer": -1}}), tmp_path / "whole", sentences(20))
     assert "first" not in (tmp_path / "whole" / "README.md").read_text().split("```")[0]
 
 
 def test_several_selectors_and_the_surface_view_are_reported(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     model.gate_head.surface_log_odds[:, 3] = 2.0
     found = export_native(model, tmp_path / "out", sentences(100))
     assert set(found) == {"gates", "surface"} and found["surface"].selected_by_gates > found["gates"].selected_by_gates

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from hardkuma.apps.export.onnx import export_onnx
 from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
 from tests.apps.export.test_native import sentences
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, several
 from tests.forks import COMMAND, ForkServer
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -52,7 +52,7 @@ def test_equals_the_model_at_other_shapes(family: str, make_model: Callable, tmp
 
 
 def test_several_selectors_and_int8(make_model: Callable, tmp_path: Path) -> None:
-    model = make_model(num_selectors=2)
+    model = make_model(selectors=several(2))
     report = export_onnx(model, tmp_path / "out", sentences(80))
     check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding"])
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == report

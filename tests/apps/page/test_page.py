@@ -675,7 +675,6 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
 
 def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Callable) -> None:
     model = make_two()
-    model.remember_tokens()
     demo, passes = Demo(model), Passes(model)
     text = "marie curie moved to paris .\nParis is old . Marie stayed ."
     first = demo.document(text)

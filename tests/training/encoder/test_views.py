@@ -15,7 +15,7 @@ from hardkuma.training.encoder.deletion import lowest, number_to_drop
 from hardkuma.training.encoder.registry import AUGMENTATIONS, make_augmentation
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import Sentence, read_sentences
-from tests.evaluation.baselines.test_attention_peers import eager_attentions, naive_received, naive_rollout
+from tests.evaluation.baselines.test_attention import eager_attentions, naive_received, naive_rollout
 
 BEAR = "A brown bear is eating a small fish."
 TOKENIZER = toy_tokenizer(["a", "brown", "bear", "is", "eating", "small", "fish", ".", "ex", "##cel", "##lent"])
