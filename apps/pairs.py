@@ -10,7 +10,6 @@ without all proposed words but that one. The mean of the two falls shares the cr
 from __future__ import annotations
 
 import random
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import statistics
 from collections.abc import Callable
 from itertools import combinations
 
