@@ -80,7 +80,7 @@ def _add_option(group: argparse._ActionsContainer, name: str, *, help: str, **op
 
 
 def _type_name(key: Setting) -> str:
-    return "|".join(key.rule.choices) or _TYPE_NAMES[get_origin(key.kind) or key.kind]
+    return "|".join(key.rule.choices) or _TYPE_NAMES[get_origin(key.type) or key.type]
 
 
 def _explain(key: Setting) -> str:
@@ -153,7 +153,7 @@ def _find_setting(path: str) -> Setting | None:
 def _read(word: str, key: Setting | None = None) -> Any:
     """A word as YAML. For a key that holds text it stays the word where YAML would make something else of it."""
     word = word.strip()
-    is_text = key is not None and key.kind is str
+    is_text = key is not None and key.type is str
     try:
         value = yaml.safe_load(word)
     except yaml.YAMLError as error:

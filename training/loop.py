@@ -78,7 +78,7 @@ def local_batch(
     longest = int(store.lengths_of(batch).max())
     noise = torch.rand(len(batch), len(selectors), longest, generator=generator)
     rank, world = accelerator.process_index, accelerator.num_processes
-    inputs = store.fetch(shard(batch, rank, world), shapes=config.reads("form"))
+    inputs = store.fetch(shard(batch, rank, world), forms=config.reads("form"))
     own = shard(np.arange(len(batch)), rank, world)
     inputs["noise"] = noise[own, :, : inputs["input_ids"].shape[1]]
     return {**to_device(inputs, accelerator.device), "selector": selectors}

@@ -180,9 +180,9 @@ removal; got None.
         [('removal', ['meaning']), ('form', ['entities'])]
         """
         groups: list[tuple[ObjectiveSettings, list[str]]] = []
-        for kind in OBJECTIVES.values():
-            chosen = {name: settings for name, settings in self.objectives.items() if type(settings) is kind}
-            if kind is ContrastiveSettings and chosen:
+        for cls in OBJECTIVES.values():
+            chosen = {name: settings for name, settings in self.objectives.items() if type(settings) is cls}
+            if cls is ContrastiveSettings and chosen:
                 groups.append((next(iter(chosen.values())), list(chosen)))
             else:
                 groups += [(settings, expand_name(name, settings)) for name, settings in chosen.items()]

@@ -133,7 +133,7 @@ class Run:
 
     def _adapt_surface(self) -> None:
         batches = self.store.batches(self.rows, self.model)
-        self.model.adapt_surface({**batch.inputs, "surface_ids": batch.shapes} for batch in batches)
+        self.model.adapt_surface({**batch.inputs, "surface_ids": batch.forms} for batch in batches)
 
 
 def start_run(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> Run:

@@ -43,7 +43,7 @@ class Setting:
     """One field as it was declared: name, type (without `| None`), default, rule."""
 
     name: str
-    kind: Any
+    type: Any
     optional: bool
     default: Any
     rule: Rule
@@ -60,12 +60,12 @@ class Setting:
             limits = f" > {rule.above:g}"
         if rule.choices:
             words = f"one of {', '.join(rule.choices)}"
-        elif get_origin(self.kind) is dict:
+        elif get_origin(self.type) is dict:
             words = "names, each with its value"
-        elif get_origin(self.kind) is list:
+        elif get_origin(self.type) is list:
             words = "a list of texts"
         else:
-            words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[self.kind] + limits
+            words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[self.type] + limits
         return f"{words}, or null" if self.optional else words
 
     def check(self, value: Any) -> Any:
@@ -75,7 +75,7 @@ class Setting:
         value = self._convert(value)
         if not (self._has_type(value) and self._in_range(value)):
             reason = self.rule.reason
-            if self.kind is str and not isinstance(value, str):
+            if self.type is str and not isinstance(value, str):
                 reason = "put it in quotes, since YAML takes it for something else than text"
             reason = f": {reason}" if reason else ""
             raise ValueError(f"{self.name} must be {self.wanted}{';' if self.rule.choices else ','} got {value!r}{reason}.")
@@ -83,22 +83,22 @@ class Setting:
 
     def _convert(self, value: Any) -> Any:
         """What YAML leaves to be done: 1e-3 is text to it, 1 no float; one text stands for a list of one."""
-        if self.kind is float and isinstance(value, (str, int)) and not isinstance(value, bool):
+        if self.type is float and isinstance(value, (str, int)) and not isinstance(value, bool):
             try:
                 return float(value)
             except ValueError:
                 return value
-        if get_origin(self.kind) is list and isinstance(value, str):
+        if get_origin(self.type) is list and isinstance(value, str):
             return [value]
-        return read_numbers(value) if get_origin(self.kind) is dict else value
+        return read_numbers(value) if get_origin(self.type) is dict else value
 
     def _has_type(self, value: Any) -> bool:
-        if get_origin(self.kind) is list:
+        if get_origin(self.type) is list:
             return isinstance(value, list) and all(isinstance(item, str) for item in value)
-        if self.kind is float:
+        if self.type is float:
             return isinstance(value, float) and math.isfinite(value)
         # To Python, True is an int.
-        return isinstance(value, get_origin(self.kind) or self.kind) and isinstance(value, bool) == (self.kind is bool)
+        return isinstance(value, get_origin(self.type) or self.type) and isinstance(value, bool) == (self.type is bool)
 
     def _in_range(self, value: Any) -> bool:
         rule = self.rule
@@ -121,13 +121,13 @@ def settings_of(cls: type) -> tuple[Setting, ...]:
     """
     types, settings = get_type_hints(cls), []
     for declared in dataclasses.fields(cls):
-        kind = types[declared.name]
-        optional = isinstance(kind, UnionType)
+        declared_type = types[declared.name]
+        optional = isinstance(declared_type, UnionType)
         if optional:
-            (kind,) = set(get_args(kind)) - {NoneType}
+            (declared_type,) = set(get_args(declared_type)) - {NoneType}
         factory = declared.default_factory
         default = declared.default if factory is dataclasses.MISSING else factory()
-        settings.append(Setting(declared.name, kind, optional, default, declared.metadata["rule"]))
+        settings.append(Setting(declared.name, declared_type, optional, default, declared.metadata["rule"]))
     return tuple(settings)
 
 

@@ -1,6 +1,6 @@
-"""The training text on disk: token ids, word shapes, sentence embeddings and, for a frozen encoder, its token states.
+"""The training text on disk: token ids, forms of words, sentence embeddings and, for a frozen encoder, its token states.
 
-One flat file per kind, read through memory maps that are opened for one batch and closed again: resident memory does not
+One flat file for each, read through memory maps that are opened for one batch and closed again: resident memory does not
 grow with the corpus but for 8 bytes a sentence, and an epoch over stored states costs the gate head alone. Sentences that a
 run will not read are not encoded; the files have holes in their place, which take no room.
 """
@@ -37,7 +37,7 @@ _TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 class TokenFile:
     """The tokens of sentences on disk, by number. Written by `write_tokens`.
 
-    Files: ids (int32), shapes and continues (uint8) per token; offsets.npy; tokens.json last, so that a folder without it
+    Files: ids (int32), forms and continues (uint8) per token; offsets.npy; tokens.json last, so that a folder without it
     is unfinished.
     """
 
@@ -66,22 +66,22 @@ class TokenFile:
         mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
         return {"input_ids": self._gather("ids", np.int32, rows, fill=self.pad).long(), "attention_mask": mask}
 
-    def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False, states: bool = True) -> dict[str, Any]:
+    def fetch(self, rows: Sequence[int] | np.ndarray, forms: bool = False, states: bool = True) -> dict[str, Any]:
         """A right-padded batch of model inputs, with `encoded` where states are stored, with `surface_ids` if asked."""
         batch: dict[str, Any] = self.tokens(rows)
         batch["continues"] = self._gather("continues", np.uint8, rows).bool()
-        if shapes:
-            batch["surface_ids"] = self._gather("shapes", np.uint8, rows).long()
+        if forms:
+            batch["surface_ids"] = self._gather("forms", np.uint8, rows).long()
         return batch
 
     def read(self, rows: np.ndarray, model: HardKumaModel, states: bool = True) -> StoredBatch:
         """These sentences as `model` takes them, on its device; without stored states if those do not matter."""
-        inputs = to_device(self.fetch(rows, shapes=True, states=states), model.device)
-        shapes = inputs["surface_ids"]
+        inputs = to_device(self.fetch(rows, forms=True, states=states), model.device)
+        forms = inputs["surface_ids"]
         if not model.config.reads("form"):
             del inputs["surface_ids"]
         content = content_mask(model.config, inputs["input_ids"], inputs["attention_mask"], None)
-        return StoredBatch(rows, inputs, content, shapes)
+        return StoredBatch(rows, inputs, content, forms)
 
     def batches(self, rows: np.ndarray, model: HardKumaModel, size: int = BATCH) -> Iterator[StoredBatch]:
         """All of these sentences, in their order, `size` at a time."""
@@ -137,15 +137,15 @@ class StateStore(TokenFile):
         """Which of these sentences have an embedding and, where states are stored, states: (rows,) bool."""
         return self._encoded[np.asarray(rows)]
 
-    def fetch(self, rows: Sequence[int] | np.ndarray, shapes: bool = False, states: bool = True) -> dict[str, Any]:
+    def fetch(self, rows: Sequence[int] | np.ndarray, forms: bool = False, states: bool = True) -> dict[str, Any]:
         """As of every `TokenFile`; with `encoded` where the states of all of these sentences are stored."""
-        batch = super().fetch(rows, shapes)
+        batch = super().fetch(rows, forms)
         if self.cache_type is not None and states and bool(self.is_encoded(rows).all()):
             dtype = _TYPES[self.cache_type]
             # numpy knows no bfloat16: the bits are moved as integers.
             bits = np.int32 if dtype == torch.float32 else np.int16
             widths = {"states": self.hidden, **({"layer_states": self.inner * self.hidden} if self.inner else {})}
-            batch["encoded"] = {kind: self._gather(kind, bits, rows, width).view(dtype) for kind, width in widths.items()}
+            batch["encoded"] = {name: self._gather(name, bits, rows, width).view(dtype) for name, width in widths.items()}
             if self.has_attention:
                 batch["encoded"]["attention"] = self._gather("attention", np.float32, rows, 2)
         return batch
@@ -157,15 +157,15 @@ class StoredBatch:
 
     Attributes:
         rows: (batch,) their numbers.
-        inputs: keywords of `HardKumaModel.forward`: tokens, stored states, and word shapes where the selector reads those.
+        inputs: keywords of `HardKumaModel.forward`: tokens, stored states, and word forms where the selector reads those.
         content: (batch, length) bool, the tokens that can be selected.
-        shapes: (batch, length) class of each token's word.
+        forms: (batch, length) class of each token's word.
     """
 
     rows: np.ndarray
     inputs: dict[str, Any]
     content: Tensor
-    shapes: Tensor
+    forms: Tensor
 
     @property
     def leading(self) -> Tensor:
@@ -303,9 +303,9 @@ def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, prog
     """Where the tokens of each sentence begin and end in the files."""
     tokenizer, lengths = model.tokenizer, [np.zeros(1, dtype=np.int64)]
     bar = tqdm(total=len(texts), desc="tokenising", unit="sentence", disable=not progress, leave=False)
-    names = ("ids", "shapes", "continues")
+    names = ("ids", "forms", "continues")
     with ExitStack() as files, bar:
-        ids, shapes, continues = (files.enter_context(open(folder / name, "wb")) for name in names)
+        ids, forms, continues = (files.enter_context(open(folder / name, "wb")) for name in names)
         for start in range(0, len(texts), CHUNK):
             part = list(texts[start : start + CHUNK])
             encoded = tokenizer(
@@ -323,7 +323,7 @@ def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, prog
             begins, ends = torch.from_numpy(spans).unbind(-1)
             owners, words = torch.arange(len(part)), SurfaceIndex(part, [find_words(text) for text in part])
             np.array(list(chain.from_iterable(encoded["input_ids"])), dtype=np.int32).tofile(ids)
-            words.ids(owners, begins, ends).numpy()[inside].astype(np.uint8).tofile(shapes)
+            words.ids(owners, begins, ends).numpy()[inside].astype(np.uint8).tofile(forms)
             words.index.continues(owners, begins, ends).numpy()[inside].astype(np.uint8).tofile(continues)
             bar.update(len(part))
     return np.cumsum(np.concatenate(lengths))
@@ -362,8 +362,8 @@ def _write_states(
                     encoded["attention"] = out["attention"].float().cpu().numpy()
                 for row, number in enumerate(rows):
                     begin, end = tokens.offsets[number], tokens.offsets[number + 1]
-                    for kind, file in files.items():
-                        file[begin:end] = encoded[kind][row, : end - begin]
+                    for name, file in files.items():
+                        file[begin:end] = encoded[name][row, : end - begin]
             bar.update(len(rows))
     bar.close()
     return dim

@@ -59,7 +59,7 @@ def test_every_key_is_declared_once_with_its_help_and_takes_its_default() -> Non
             assert key.check(key.default) == key.default == getattr(make(cls), key.name)
 
 
-# A value of the wrong type for each type of key, and one out of each kind of range.
+# A value of the wrong type for each type of key, and one out of each range.
 WRONG_TYPE: dict[Any, list[object]] = {
     bool: ["maybe", 1, None],
     int: ["x", 1.5, True, "3"],
@@ -72,7 +72,7 @@ WRONG_TYPE: dict[Any, list[object]] = {
 
 @pytest.mark.parametrize(("cls", "key"), ALL, ids=[f"{cls.__name__}-{key.name}" for cls, key in ALL])
 def test_every_key_refuses_other_types_and_what_is_out_of_range(cls: type, key: Setting) -> None:
-    wrong = list(WRONG_TYPE[key.kind])
+    wrong = list(WRONG_TYPE[key.type])
     if key.rule.choices:
         wrong.append("another")
     if key.rule.at_least is not None:
@@ -90,7 +90,7 @@ def test_every_key_refuses_other_types_and_what_is_out_of_range(cls: type, key: 
         assert getattr(make(cls, **{key.name: None}), key.name) is None
 
 
-@pytest.mark.parametrize(("cls", "key"), [(cls, key) for cls, key in ALL if key.kind is float])
+@pytest.mark.parametrize(("cls", "key"), [(cls, key) for cls, key in ALL if key.type is float])
 def test_floats_without_a_dot_are_numbers(cls: type, key: Setting) -> None:
     """YAML takes 1e-3 for text and 1 for no float."""
     value = getattr(make(cls, **{key.name: "1e-3"}), key.name)
@@ -196,6 +196,11 @@ def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], 
 def test_what_a_selector_would_refuse_is_refused_early(selector: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recipe_of(selectors={"meaning": {**selector, **ONE["meaning"]}}).check_model()
+
+
+def test_parts_need_a_selector_whose_words_they_divide() -> None:
+    with pytest.raises(ValueError, match="selectors of unit 'part' divide the words of `meaning`"):
+        recipe_of(selectors={"part": PARTS["part"]}).check_model()
 
 
 OLD = """

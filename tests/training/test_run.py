@@ -86,8 +86,8 @@ def test_a_run_encodes_nothing_twice(name: str, arguments: Callable, monkeypatch
         extra |= {"train.names": "[one, other]", "train.sentences": 20}
     real, without = StateStore.fetch, []
 
-    def fetch(self: StateStore, rows: np.ndarray, shapes: bool = False, states: bool = True) -> dict:
-        batch = real(self, rows, shapes, states)
+    def fetch(self: StateStore, rows: np.ndarray, forms: bool = False, states: bool = True) -> dict:
+        batch = real(self, rows, forms, states)
         if states and "encoded" not in batch:
             without.append(rows)
         return batch

@@ -37,10 +37,10 @@ def test_stored_states_give_the_gates_of_live_encoding(
     assert torch.allclose(torch.from_numpy(store.anchors()[rows].copy()), live.anchor_embedding, atol=1e-5)
 
 
-def test_without_states_and_with_shapes(make_model: Callable, tmp_path: Path) -> None:
+def test_without_states_and_with_forms(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
     store = build_store(model, ["Marie moved to Paris"], tmp_path / "store", None, progress=False)
-    batch = store.fetch([0], shapes=True)
+    batch = store.fetch([0], forms=True)
     assert "encoded" not in batch and batch["surface_ids"].tolist() == [[0, 4, 3, 3, 5, 0]]
     assert "surface_ids" not in store.fetch([0])
 
@@ -106,15 +106,15 @@ def test_batches_are_what_the_model_takes(
     for batch in seen:
         texts = [TEXTS[row] for row in batch.rows]
         live = model.tokenizer(texts, padding=True, return_tensors="pt", return_offsets_mapping=True)
-        shapes = surface_batch(texts, live.pop("offset_mapping"))
-        assert torch.equal(batch.shapes, shapes)
+        forms = surface_batch(texts, live.pop("offset_mapping"))
+        assert torch.equal(batch.forms, forms)
         assert torch.equal(
             batch.content, live["attention_mask"].bool() & ~torch.isin(live["input_ids"], torch.tensor([0, 1, 3]))
         )
         assert ("surface_ids" in batch.inputs) == ("form" in inputs) and ("encoded" in batch.inputs) == (
             cache_type is not None
         )
-        ids = {"surface_ids": shapes} if "form" in inputs else {}
+        ids = {"surface_ids": forms} if "form" in inputs else {}
         with torch.no_grad():
             stored, expected = model(**batch.inputs).gate_probs, model(**live, **ids).gate_probs
         assert torch.allclose(stored, expected, atol=1e-5)
@@ -137,16 +137,16 @@ def test_only_some_sentences_are_encoded(make_model: Callable, tmp_path: Path) -
 
 
 def test_chunks_leave_no_trace(make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens, shapes and words of a text do not depend on the texts that are tokenised with it."""
+    """Tokens, forms and words of a text do not depend on the texts that are tokenised with it."""
     model = make_model()
     write_tokens(model, TEXTS, tmp_path / "one", progress=False)
     monkeypatch.setattr(store_module, "CHUNK", 3)
     write_tokens(model, TEXTS, tmp_path / "many", progress=False)
-    for name in ("ids", "shapes", "continues", "offsets.npy"):
+    for name in ("ids", "forms", "continues", "offsets.npy"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes(), name
     spans = [model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"] for text in TEXTS]
-    shapes = [kind for text, row in zip(TEXTS, spans, strict=True) for kind in surface_ids(text, row)]
-    assert list((tmp_path / "many" / "shapes").read_bytes()) == shapes
+    forms = [form for text, row in zip(TEXTS, spans, strict=True) for form in surface_ids(text, row)]
+    assert list((tmp_path / "many" / "forms").read_bytes()) == forms
     continues = [flag for text, row in zip(TEXTS, spans, strict=True) for flag in continuing_spans(text, row)]
     assert list((tmp_path / "many" / "continues").read_bytes()) == continues
 
@@ -165,9 +165,9 @@ def test_tokens_stay_where_states_are_made_anew(make_model: Callable, tmp_path: 
 def test_rows_in_any_order_are_what_they_are_one_by_one(make_model: Callable, tmp_path: Path) -> None:
     store = build_store(make_model(), TEXTS, tmp_path, "float32", progress=False)
     for rows in ([0, 1, 2, 3], [3, 2, 1], [2, 3, 5, 6], [4]):  # neighbours in the file are read at once
-        batch = store.fetch(rows, shapes=True)
+        batch = store.fetch(rows, forms=True)
         for number, row in enumerate(rows):
-            alone, length = store.fetch([row], shapes=True), int(store.lengths_of([row])[0])
+            alone, length = store.fetch([row], forms=True), int(store.lengths_of([row])[0])
             assert int(batch["attention_mask"][number].sum()) == length == store.lengths[row]
             for name in ("input_ids", "continues", "surface_ids"):
                 assert torch.equal(batch[name][number, :length], alone[name][0]), name

@@ -233,7 +233,7 @@ class _Words:
 
 def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
     """Of each sentence of a batch."""
-    ids, classes = batch.inputs["input_ids"].cpu(), batch.shapes.cpu()
+    ids, classes = batch.inputs["input_ids"].cpu(), batch.forms.cpu()
     content, leading = batch.content.cpu(), batch.leading.cpu()
     opens = vocabulary.opens[ids]
     letters = vocabulary.has_letter[ids]
@@ -247,11 +247,11 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
         ends = torch.cat([firsts[1:], firsts.new_tensor([length])])
         numbers = ids[row].numpy()
         types = [numbers[a:b].tobytes() for a, b in zip(firsts.tolist(), ends.tolist(), strict=True)]
-        kinds = classes[row, firsts]
+        forms = classes[row, firsts]
         mixed = torch.tensor([bool(letters[row, a:b].any()) for a, b in zip(firsts, ends, strict=True)])
-        mixed &= kinds == _CLASS["digit"]
+        mixed &= forms == _CLASS["digit"]
         before = torch.cat([torch.zeros(1, dtype=torch.bool), opens[row, ends[:-1] - 1]])
-        yield _Words(firsts.numpy(), word_opinions(kinds, before, mixed), types)
+        yield _Words(firsts.numpy(), word_opinions(forms, before, mixed), types)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:
@@ -295,7 +295,7 @@ def _lessons(
         for own, words in zip(of_rows, _words(batch, vocabulary), strict=True):
             teaches = words.opinions != 0
             targets = 0.5 + words.opinions[teaches] * (0.5 - SMOOTHING)
-            common = [counts[kind] for kind, wanted in zip(words.types, teaches.tolist(), strict=True) if wanted]
+            common = [counts[word] for word, wanted in zip(words.types, teaches.tolist(), strict=True) if wanted]
             yield _Lesson(own[teaches], targets, torch.tensor(common).float() ** -COMMONNESS)
 
 

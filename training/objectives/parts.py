@@ -95,10 +95,6 @@ class Parts(Objective[PartsSettings]):
     def check(self, run: Run) -> None:
         super().check(run)
         config = run.model.config
-        if config.names[config.find_selector()] in self.selectors:
-            raise ValueError(
-                "objective parts divides the words of a selector of meaning: give the recipe one, before the parts."
-            )
         contextual = [name for name in config.selectors[self.selectors[0]].reads if name in CONTEXTUAL]
         if contextual:
             raise ValueError(

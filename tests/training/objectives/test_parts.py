@@ -155,8 +155,6 @@ def test_what_does_not_fit_is_refused(make_model: Callable) -> None:
         check(make_model(selectors={"meaning": meaning, "a": part, "b": part}), ["a", "b"])
     with pytest.raises(ValueError, match=r"selectors\.a: objective parts trains gates of unit part, got unit 'word'"):
         check(make_model(selectors={"meaning": meaning, "a": meaning, "b": part}), ["a", "b"])
-    with pytest.raises(ValueError, match="objective parts divides the words of a selector of meaning: give the recipe one"):
-        check(make_model(selectors={"a": part, "b": part}), ["a", "b"])
 
 
 def test_names() -> None:
