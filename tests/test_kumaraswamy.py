@@ -14,14 +14,10 @@ from scipy import integrate
 from hardkuma.kumaraswamy_hardkuma import (
     Kumaraswamy,
     StretchedKumaraswamy,
-    count_at_rate,
     expected_changes,
     expected_selected,
     make_gate,
     sample_gate,
-    select_best_word,
-    select_rate,
-    select_words,
 )
 
 SHAPES = [0.05, 0.3, 1.0, 2.5, 10.0, 100.0]
@@ -286,48 +282,16 @@ def test_distribution_interface() -> None:
         gate.entropy()
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.13, 0.2, 0.29, 0.3, 0.35, 0.5, 0.95, 1.0])
-def test_one_rule_for_a_number_and_for_tensors(rate: float) -> None:
-    numbers = torch.arange(0, 513)
-    content = torch.arange(512) < numbers[:, None]
-    chosen = select_rate(torch.rand(513, 512), content, rate).sum(-1).int().tolist()
-    expected = [count_at_rate(number, rate) for number in numbers.tolist()]
-    assert chosen == expected == [math.ceil(round(rate * number, 6)) for number in numbers.tolist()]
-
-
-# ---- gates of words -----------------------------------------------------------------------------------------------------
-
-
-def words_of(content: list[bool], continues: list[bool]) -> list[list[int]]:
-    words: list[list[int]] = []
-    for i, (inside, goes_on) in enumerate(zip(content, continues, strict=True)):
-        if inside and goes_on:
-            words[-1].append(i)
-        elif inside:
-            words.append([i])
-    return words
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5, 1.0])
-def test_rates_count_words(rate: float) -> None:
-    content = torch.arange(20) < torch.tensor([0, 1, 2, 7, 13, 20])[:, None]
-    continues = (torch.rand(6, 20) < 0.4) & content
-    continues[:, 0] = False
-    probs = torch.rand(6, 2, 20)
-    found, best = select_words(probs, content, continues, rate), select_best_word(probs, content, continues)
-    for row in range(6):
-        words = words_of(content[row].tolist(), continues[row].tolist())
-        for k in range(2):
-            ranked = sorted(words, key=lambda word: -float(probs[row, k, word[0]]))
-            for result, count in ((found, count_at_rate(len(words), rate)), (best, min(1, len(words)))):
-                expected = sorted(i for word in ranked[:count] for i in word)
-                assert result[row, k].nonzero().flatten().tolist() == expected
-
-
-def test_the_first_of_equal_words_is_the_best() -> None:
-    content = torch.tensor([[False, True, True, True]])
-    continues = torch.tensor([[False, False, True, False]])
-    for value in (0.0, 0.5):
-        found = select_best_word(torch.full((1, 1, 4), value), content, continues)
-        assert found.tolist() == [[[0.0, 1.0, 1.0, 0.0]]]
-    assert not select_best_word(torch.full((1, 1, 4), 0.5), torch.zeros_like(content), continues).any()
+@pytest.mark.parametrize("sampler", ["relaxed", "stretched"])
+def test_what_is_known_without_gradients_changes_nothing(sampler: str) -> None:
+    """Gates of the same alpha share log(1 - u^alpha) where nobody wants gradients."""
+    alpha, beta, shift = (torch.rand(40) * 5 + 0.1).requires_grad_(), torch.rand(40) * 5 + 0.1, torch.randn(40)
+    gate = make_gate(alpha, beta, sampler, -0.1, 1.1)
+    expected = [[one.selection_log_odds(t) for t in (0.3, 0.5)] for one in (gate, gate.shift_logit(shift, 0.5))]
+    with torch.no_grad():
+        again = make_gate(alpha, beta, sampler, -0.1, 1.1)
+        for _ in range(2):
+            found = [[one.selection_log_odds(t) for t in (0.3, 0.5)] for one in (again, again.shift_logit(shift, 0.5))]
+            assert all(torch.equal(a, b) for x, y in zip(found, expected, strict=True) for a, b in zip(x, y, strict=True))
+    (gradient,) = torch.autograd.grad(again.selection_log_odds(0.5).sum(), alpha)
+    assert bool(gradient.any()), "and who wants them has them"
