@@ -147,7 +147,7 @@ def run_encoder(
     if tap.calls == 0:
         raise ValueError(
             f"{type(encoder).__name__} does not pass keyword arguments on to its attention; "
-            "use the view 'hidden' or 'input' and no 'attention' among selector_inputs."
+            "use the view 'hidden' or 'input' and no 'attention' among what selectors read."
         )
     return output
 

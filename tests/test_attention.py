@@ -8,9 +8,11 @@ from unittest import mock
 import pytest
 import torch
 
+from hardkuma import attention_hardkuma
 from hardkuma.attention_hardkuma import AttentionTap, attention_features, layer_indices, routes_attention, run_encoder
 from tests.conftest import FAMILIES, SENTENCES
 
+READS_ATTENTION = {"meaning": {"reads": ["state", "attention"]}}
 WITH_ATTENTION = [family for family in FAMILIES if family != "hardkuma_static"]
 
 
@@ -64,7 +66,7 @@ def test_features_do_not_depend_on_length_under_uniform_attention() -> None:
 
 @pytest.mark.parametrize("family", [f for f in WITH_ATTENTION if f != "mpnet"])
 def test_the_kernel_stays_sdpa(family: str, make_model: Callable, tokenize: Callable) -> None:
-    model = make_model(family, selector_inputs=["state", "attention"])
+    model = make_model(family, selectors=READS_ATTENTION)
     real = torch.nn.functional.scaled_dot_product_attention
     with mock.patch("torch.nn.functional.scaled_dot_product_attention", side_effect=real) as sdpa:
         model(**tokenize(model, SENTENCES))
@@ -73,7 +75,7 @@ def test_the_kernel_stays_sdpa(family: str, make_model: Callable, tokenize: Call
 
 @pytest.mark.parametrize("family", WITH_ATTENTION)
 def test_features_leave_the_encoders_result_alone(family: str, make_model: Callable, tokenize: Callable) -> None:
-    plain, tapped = make_model(family), make_model(family, selector_inputs=["state", "attention"])
+    plain, tapped = make_model(family), make_model(family, selectors=READS_ATTENTION)
     inputs = tokenize(plain, SENTENCES)
     difference = plain(**inputs).anchor_embedding - tapped(**inputs).anchor_embedding
     assert difference.abs().max() < 1e-5
@@ -100,7 +102,7 @@ def test_layers_out_of_range_are_named() -> None:
 
 
 def test_static_encoder_has_zero_features(make_model: Callable, tokenize: Callable) -> None:
-    model = make_model("hardkuma_static", selector_inputs=["state", "attention"])
+    model = make_model("hardkuma_static", selectors=READS_ATTENTION)
     inputs = tokenize(model, SENTENCES)
     mask = inputs["attention_mask"]
     tap = AttentionTap(content=mask.bool(), layers=frozenset({0}))
@@ -114,3 +116,12 @@ def test_a_family_that_takes_no_bias_says_so(make_model: Callable, tokenize: Cal
     model.encoder.config.model_type = "deberta-v2"
     with pytest.raises(ValueError, match=r"'reencode' cannot be trained with a 'deberta-v2' encoder.*use the view"):
         model(**tokenize(model, SENTENCES), return_loss=True)
+
+
+def test_an_encoder_that_swallows_the_tap_says_so(
+    make_model: Callable, tokenize: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("mpnet", selectors=READS_ATTENTION)
+    monkeypatch.setattr(attention_hardkuma, "routes_attention", lambda encoder: True)
+    with pytest.raises(ValueError, match=r"MPNetModel does not pass keyword arguments on.*no 'attention' among what"):
+        model(**tokenize(model, SENTENCES))

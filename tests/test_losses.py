@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from hardkuma import HardKumaConfig
 from hardkuma.losses_hardkuma import (
+    LossRows,
+    contrastive_loss,
     info_nce,
+    loss_weights,
     mean_over_rows,
     next_multiplier,
     nt_xent,
@@ -211,3 +215,68 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     log_odds = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
     for bounded in (False, True):
         assert torch.autograd.gradcheck(lambda x, b=bounded: symmetric_kl(x, CONTENT, b), (log_odds,))
+
+
+# ---- all terms together -------------------------------------------------------------------------------------------------
+
+
+def random_rows(selectors: int) -> LossRows:
+    """Three sentences, of which the last has no content."""
+    gates, log_odds = torch.rand(3, selectors, 6), torch.randn(3, selectors, 6)
+    anchor, others = torch.randn(3, 7), torch.randn(2, 3, selectors, 7)
+    return LossRows(CONTENT, gates, torch.sigmoid(log_odds), log_odds, anchor, *others)
+
+
+def two_selectors(**settings: object) -> HardKumaConfig:
+    selectors = {"a": {"lambda_s": 0.5, "target_rate": 0.3}, "b": {"lambda_s": 2.0, "target_rate": 0.1}}
+    weights = {"lambda_cmp": 0.7, "lambda_tv": 0.3, "lambda_e": 1.5, "lambda_kl": 0.4, "temperature": 0.3}
+    return HardKumaConfig(selectors=selectors, **{**weights, **settings})
+
+
+@pytest.mark.parametrize("chosen", [[0, 1], [1, 0], [1], [0]])
+@pytest.mark.parametrize(("contrastive", "naive"), [("infonce", naive_info_nce), ("nt_xent", naive_nt_xent)])
+@pytest.mark.parametrize("constraint", ["none", "penalty", "lagrangian"])
+def test_the_total_is_the_weighted_sum_of_naive_terms(
+    constraint: str, contrastive: str, naive: Callable[..., float], chosen: list[int]
+) -> None:
+    config = two_selectors(contrastive=contrastive, rate_constraint=constraint)
+    rows, multiplier = random_rows(len(chosen)), torch.tensor([0.6, -0.4])
+    total, losses = contrastive_loss(rows, config, multiplier, training=False, selectors=chosen)
+    valid, expected = [True, True, False], 0.0
+    for place, number in enumerate(chosen):
+        selector, gates = config.selector(number), rows.gates[:, place]
+        expected += naive(rows.anchor, rows.rationale[:, place], 0.3, valid)
+        expected -= 0.7 * naive(rows.anchor, rows.complement[:, place], 0.3, valid)
+        expected += selector.lambda_s * naive_sparsity(gates) + 0.3 * naive_total_variation(gates)
+        over = float(rows.probs[:, place][CONTENT].mean()) - selector.target_rate
+        if constraint != "none":
+            expected += 1.5 * (over**2 + (float(multiplier[number]) * over if constraint == "lagrangian" else 0.0))
+    if len(chosen) == 2:
+        expected += 0.4 * naive_symmetric_kl(rows.probs.double(), CONTENT, bounded=False)
+    assert float(total) == pytest.approx(expected, abs=1e-4)
+    assert losses["rationale"].shape == ((2,) if len(chosen) == 2 else ())
+    assert ("kl" in losses) == (len(chosen) == 2) and ("constraint" in losses) == (constraint != "none")
+    weights = loss_weights(config, chosen)
+    again = sum((value * torch.tensor(weights[name])).sum() for name, value in losses.items())
+    assert float(again) == pytest.approx(float(total), abs=1e-5)
+    assert multiplier.tolist() == pytest.approx([0.6, -0.4]), "evaluation moves nothing"
+
+
+def test_training_moves_the_multipliers_of_the_chosen_alone() -> None:
+    config, rows = two_selectors(rate_constraint="lagrangian"), random_rows(1)
+    multiplier = torch.tensor([0.6, -0.4])
+    contrastive_loss(rows, config, multiplier, training=True, selectors=[1])
+    expected = next_multiplier(torch.tensor(-0.4), selection_rate(rows.probs[:, 0], CONTENT), 0.1, config.multiplier_lr)
+    assert multiplier.tolist() == pytest.approx([0.6, float(expected)])
+    before = multiplier.clone()
+    contrastive_loss(rows, two_selectors(rate_constraint="penalty"), multiplier, training=True, selectors=[1])
+    assert torch.equal(multiplier, before), "a penalty has none"
+
+
+def test_rows_are_joined_in_order() -> None:
+    parts = [random_rows(2) for _ in range(3)]
+    joined = LossRows.join(parts)
+    for name, tensor in vars(joined).items():
+        assert torch.equal(tensor, torch.cat([getattr(part, name) for part in parts])), name
+    total, _ = contrastive_loss(joined, two_selectors(), torch.zeros(2), training=False)
+    assert len(joined.content) == 9 and math.isfinite(float(total))

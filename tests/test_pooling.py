@@ -65,6 +65,21 @@ def test_gradcheck(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.autograd.gradcheck(lambda w: normalize(pool(states, w, [mode])), (weights,))
 
 
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_half_precision_is_pooled_in_full(mode: str) -> None:
+    half = STATES.to(torch.bfloat16)
+    found = pool(half, MASK[:, None], [mode])
+    assert found.dtype == torch.float32 and torch.equal(found, pool(half.float(), MASK[:, None].float(), [mode]))
+
+
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_padding_does_not_matter(mode: str) -> None:
+    longer = torch.cat([STATES, 1e6 * torch.ones(3, 4, 5)], dim=1)
+    weights = torch.rand(3, 2, 6) * MASK[:, None]
+    padded = pool(longer, torch.nn.functional.pad(weights, (0, 4)), [mode])
+    assert torch.allclose(padded, pool(STATES, weights, [mode]), atol=1e-5)
+
+
 def test_several_modes_are_concatenated() -> None:
     both = pool(STATES, MASK[:, None].float(), ["mean", "max"])
     assert both.shape == (3, 1, 10)
