@@ -481,7 +481,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         return getattr(self, self.base_model_prefix, self)
 
     def encoder_fingerprint(self) -> str:
-        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed."""
+        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. A change that torch
+        does not count (through `.data`) goes unnoticed here; what is saved is always computed anew."""
         base = self._base()
         # Weights that were made in inference mode cannot change, and are not counted.
         tensors = base.encoder.state_dict().values()
@@ -540,7 +541,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
         if not any(tensor.is_meta for tensor in base.encoder.state_dict().values()):  # offloaded weights are not at hand
-            base.config.encoder_fingerprint = self.encoder_fingerprint()
+            base.config.encoder_fingerprint = fingerprint(base.encoder)
         with staged(save_directory) as folder:
             PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
             write_code(folder, base.name_or_path)
@@ -574,7 +575,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         Refused when the encoder is no longer the one that the name stands for.
         """
         base = self._base()
-        if self.encoder_fingerprint() != base.config.encoder_fingerprint:
+        if fingerprint(base.encoder) != base.config.encoder_fingerprint:
             raise ValueError(
                 "the encoder's weights were trained or changed, so a gate head alone would not find them again; "
                 "save the whole model with save_pretrained."

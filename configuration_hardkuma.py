@@ -198,7 +198,8 @@ def position_limit(config: PreTrainedConfig | None) -> int | None:
     512
     """
     limit = getattr(config, "max_position_embeddings", None)
-    if config is None or limit is None or config.model_type in ("t5", "mt5", "umt5"):
+    # XLNet says -1.
+    if config is None or limit is None or limit < 0 or config.model_type in ("t5", "mt5", "umt5"):
         return None
     # These number positions from pad_token_id + 1.
     shifted = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")

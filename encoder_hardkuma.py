@@ -246,6 +246,8 @@ def encode(
         "output_attentions": output_attentions,
     }
     stops = not whole and depth not in layers and tap is None and not output_attentions
+    if stops and not inner and not output_hidden_states:
+        return Encoded()  # nobody reads any state
     kept: dict[int, Tensor] = {}
     try:
         with (
@@ -284,9 +286,15 @@ def layer_list(encoder: nn.Module) -> str | None:
     return lists[0] if len(lists) == 1 else None
 
 
+# Families whose layers are given something else than (batch, length, hidden), or are not called as modules.
+_OWN_LAYOUT = ("big_bird", "canine", "funnel", "longformer", "reformer", "squeezebert", "xlnet")
+
+
 def _layer_modules(encoder: PreTrainedModel) -> nn.ModuleList | None:
     """The layers, where hooks on them see what they are given. Else transformers must keep the states of all layers, which
     costs 7% of a pass on two cores: the memory of every layer stays in use."""
+    if encoder.config.model_type in _OWN_LAYOUT:
+        return None
     # A compiled graph is bound to the hooks of its time; checkpointing runs layers out of the gradients' sight.
     if tracing() or torch.is_grad_enabled() or encoder._compiled_call_impl is not None or hasattr(encoder, "_orig_mod"):
         return None
@@ -318,7 +326,8 @@ def _keep_inputs(
 
         return hook
 
-    hooks = [modules[number].register_forward_pre_hook(keep(number)) for number in numbers]
+    # First of all hooks, so that others that change what a layer is given change nothing here.
+    hooks = [modules[number].register_forward_pre_hook(keep(number), prepend=True) for number in numbers]
     try:
         yield
     finally:
@@ -370,8 +379,8 @@ def encode_kept(
         (batch, sets, dim)
     """
     sets, rows = kept.shape[1], kept.flatten(0, 1)
-    first = _first_position(encoder.config)
-    if first is None or not packs or tracing():
+    positions = None if tracing() or not packs else _positions(encoder.config, batch)
+    if positions is None:
         whole = [
             None if tensor is None else tensor.repeat_interleave(sets, 0)
             for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
@@ -390,7 +399,7 @@ def encode_kept(
             None if tensor is None else tensor[owner, place]
             for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
         )
-        extra = {} if encoder.config.model_type == "hardkuma_static" else {"position_ids": place + first}
+        extra = {} if encoder.config.model_type == "hardkuma_static" else {"position_ids": positions[owner, place]}
         states = run_encoder(encoder, ids, attendable(mask), types, None, embeddings, **extra).last_hidden_state
         pooled.append(pool_rows(states, mask))
         start += len(chosen)
@@ -414,11 +423,16 @@ def _rows_of_batch(lengths: Sequence[int], start: int) -> int:
     return rows
 
 
-def _first_position(config: PreTrainedConfig) -> int | None:
-    """The position id of the first token, where position ids can be given and say all; else None."""
+def _positions(config: PreTrainedConfig, batch: TokenBatch) -> Tensor | None:
+    """(batch, length) position ids as the family numbers them, where they can be given and say all; else None."""
     if config.model_type not in _PACKED_FAMILIES or getattr(config, "position_embedding_type", "absolute") != "absolute":
         return None
-    return config.pad_token_id + 1 if config.model_type in ("camembert", "roberta", "xlm-roberta") else 0
+    if config.model_type not in ("camembert", "roberta", "xlm-roberta"):
+        return torch.arange(batch.mask.shape[1], device=batch.mask.device).expand_as(batch.mask)
+    # From pad_token_id + 1 on, and tokens of that id are not counted, wherever they are.
+    ids, padding = batch.input_ids, config.pad_token_id
+    counted = torch.ones_like(batch.mask) if ids is None else ids != padding
+    return counted.long().cumsum(-1) * counted + padding
 
 
 @dataclass

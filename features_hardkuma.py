@@ -201,9 +201,9 @@ def _lost(along: Tensor, squares: Tensor, whole: Tensor) -> Tensor:
         squares: (batch, parts) squared length of each part.
         whole: (batch, 1) length of s.
     """
-    across = (squares - along.square()).clamp_min(0.0)
     rest = whole - along
-    # Without a word that is all there is nothing is left but rounding, which has no direction.
-    left = torch.maximum(rest.square() + across, 1e-5 * whole.square())
+    # Without a word that is all there is nothing is left but rounding, which has no direction: its cosine counts as 0.
+    across = torch.maximum((squares - along.square()).clamp_min(0.0), 1e-5 * whole.square() - rest.square())
+    left = rest.square() + across
     cosine = rest / left.sqrt()
     return torch.where(cosine > 0, across / (left * (1 + cosine.clamp_min(0.0))), 1 - cosine)

@@ -688,12 +688,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 parts.append(normalize(pooled[:, 0, : self.config.hidden_size]).cpu())
                 bar.update(len(tokens))
         self.train(training)
-        vectors = torch.cat(parts)  # (vocabulary, hidden), of length 1
-        # Directions of the largest eigenvalues of E^T E; their signs are arbitrary, so they are fixed.
-        directions = torch.linalg.eigh(vectors.double().T @ vectors.double())[1].flip(1)[
-            :, : head.isolated_directions.shape[1]
-        ]
-        directions = (directions * directions.sum(0).sign().where(directions.sum(0) != 0, 1.0)).float()
+        vectors = torch.cat(parts).double()  # (vocabulary, hidden), of length 1
+        # Directions of the largest eigenvalues of E^T E, each with its largest number positive: signs are arbitrary.
+        directions = torch.linalg.eigh(vectors.T @ vectors)[1].flip(1)
+        directions = directions[:, : head.isolated_directions.shape[1]]
+        directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
         reduced = vectors @ directions
         scale = reduced.abs().amax(-1).clamp_min(1e-12) / 127
         head.isolated_table.copy_((reduced / scale[:, None]).round())

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardkuma.common.hub import push_folder
+from hardkuma.common.files import push_folder
 from hardkuma.training.arguments import parse_arguments
 from hardkuma.training.recipe import Recipe, load_recipe
 
@@ -87,7 +87,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
 def show(model: HardKumaModel, folder: Path) -> None:
     """Gates on sentences that no corpus of ours holds."""
     from hardkuma.common.rendering.terminal import paint, use_colour
-    from hardkuma.common.showcase import SHOWCASE
+    from hardkuma.common.text import SHOWCASE
     from hardkuma.scoring_hardkuma import gate_records
 
     colour, names = use_colour(sys.stdout), model.config.names

@@ -1,6 +1,8 @@
 """`nlp.add_pipe("hardkuma")`: gates as spans and token extensions of spaCy documents (`pip install hardkuma[spacy]`).
 
     doc.spans["hardkuma"]   the spans of selected words; with `selector: all` a group for each selector, "hardkuma.NAME"
+    span.label_             ENTITY for the selector `entities`, else the selector's name in capitals: MEANING
+    doc.ents                with `set_ents: true` the spans of `entities` too, where no other entity is yet
     doc._.gate_reason       why there are none, where there are none; else None
     token._.gate            selection probability of the token's word; 0.0 for punctuation and white space
     token._.rationale       whether the token belongs to a selected word
@@ -23,8 +25,9 @@ from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
 from ..common.models import load_released
+from ..configuration_hardkuma import ENTITIES
 from ..modeling_hardkuma import HardKumaModel
-from ..scoring_hardkuma import Record, check_count, check_selection, check_selector, gate_records, split_record
+from ..scoring_hardkuma import ALL, Record, check_count, check_selection, check_selector, gate_records, split_record
 
 SPANS_KEY = "hardkuma"
 
@@ -43,7 +46,7 @@ def _register_extensions() -> None:
 
 @Language.factory(
     "hardkuma",
-    assigns=["doc.spans", "doc._.gate_reason", "token._.gate", "token._.rationale"],
+    assigns=["doc.spans", "doc.ents", "doc._.gate_reason", "token._.gate", "token._.rationale"],
     default_config={
         "model": None,
         "rate": None,
@@ -52,6 +55,7 @@ def _register_extensions() -> None:
         "use_surface": True,
         "selector": None,
         "spans_key": SPANS_KEY,
+        "set_ents": False,
     },
 )
 def create(
@@ -64,6 +68,7 @@ def create(
     use_surface: bool,
     selector: str | None,
     spans_key: str,
+    set_ents: bool,
 ) -> HardKumaComponent:
     """The factory that spaCy calls.
 
@@ -71,13 +76,14 @@ def create(
         model: checkpoint folder or Hub id; by default the released model for all-MiniLM-L6-v2.
         rate, threshold, batch_size, use_surface, selector: as in `gate_records`.
         spans_key: where in `doc.spans` the spans go.
+        set_ents: let the selector `entities` add to `doc.ents`; what another component has found there stays.
     """
     check_selection(rate, threshold)
     check_count("batch_size", batch_size)
     loaded = load_released()[0] if model is None else HardKumaModel.from_pretrained(model).eval()
     check_selector(loaded.config, selector)
     options = {"rate": rate, "threshold": threshold, "use_surface": use_surface, "selector": selector}
-    return HardKumaComponent(loaded, spans_key=spans_key, batch_size=batch_size, **options)
+    return HardKumaComponent(loaded, spans_key=spans_key, set_ents=set_ents, batch_size=batch_size, **options)
 
 
 class HardKumaComponent:
@@ -85,15 +91,24 @@ class HardKumaComponent:
 
     >>> import spacy
     >>> nlp = spacy.blank("en")
-    >>> _ = nlp.add_pipe("hardkuma", config={"rate": 0.4})
+    >>> _ = nlp.add_pipe("hardkuma", config={"selector": "entities", "set_ents": True})
     >>> doc = nlp("Marie Curie moved to Paris.")
-    >>> sum(token._.rationale for token in doc), doc[5].text, doc[5]._.gate
-    (2, '.', 0.0)
+    >>> [(span.text, span.label_) for span in doc.spans["hardkuma"]], doc[5].text, doc[5]._.gate
+    ([('Marie Curie', 'ENTITY'), ('Paris', 'ENTITY')], '.', 0.0)
+    >>> doc.ents
+    (Marie Curie, Paris)
     """
 
-    def __init__(self, model: HardKumaModel, spans_key: str = SPANS_KEY, **options: Any):
+    def __init__(self, model: HardKumaModel, spans_key: str = SPANS_KEY, set_ents: bool = False, **options: Any):
         _register_extensions()
         self.model, self.spans_key, self.options = model, spans_key, options
+        asked, names = options.get("selector"), model.config.names
+        self.shown = names if asked == ALL else [names[model.config.find_selector(asked)]]
+        self.set_ents = set_ents
+        if set_ents and ENTITIES not in self.shown:
+            raise ValueError(
+                f"set_ents needs the selector {ENTITIES!r}, got {self.shown[0]!r}; add selector: {ENTITIES}, or {ALL}."
+            )
 
     def __call__(self, doc: Doc) -> Doc:
         """Annotate one document."""
@@ -111,21 +126,35 @@ class HardKumaComponent:
     def _annotate(self, doc: Doc, record: Record) -> None:
         for token in doc:
             token._.gate, token._.rationale = 0.0, False
-        several = "rates" in record
-        groups = {f"{self.spans_key}.{name}": part for name, part in split_record(record).items()} if several else {}
-        for key, part in (groups or {self.spans_key: record}).items():
+        parts = split_record(record) if "rates" in record else {self.shown[0]: record}
+        for name, part in parts.items():
             for word in part["words"]:
                 for token in _expand(doc, word):
                     token._.gate = max(token._.gate, word["probability"])
                     token._.rationale = token._.rationale or word["selected"]
-            spans = [_expand(doc, span) for span in part["spans"]]
+            label = "ENTITY" if name == ENTITIES else name.upper()
+            spans = [_expand(doc, span, label) for span in part["spans"]]
             # Two spans inside of one token are one.
-            doc.spans[key] = list({(span.start, span.end): span for span in spans}.values())
+            spans = list({(span.start, span.end): span for span in spans}.values())
+            doc.spans[f"{self.spans_key}.{name}" if len(parts) > 1 else self.spans_key] = spans
+            if self.set_ents and name == ENTITIES:
+                _add_ents(doc, spans)
         doc._.gate_reason = record.get("reason")
 
 
-def _expand(doc: Doc, piece: Record) -> Span:
+def _add_ents(doc: Doc, spans: Iterable[Span]) -> None:
+    """Entities may not overlap: those that are there stay, and of ours the first."""
+    kept = list(doc.ents)
+    taken = {token.i for span in kept for token in span}
+    for span in spans:
+        if taken.isdisjoint(range(span.start, span.end)):
+            kept.append(span)
+            taken.update(range(span.start, span.end))
+    doc.ents = kept
+
+
+def _expand(doc: Doc, piece: Record, label: str = "") -> Span:
     """The tokens that a word or span of a record touches."""
-    span = doc.char_span(piece["start"], piece["end"], alignment_mode="expand")
+    span = doc.char_span(piece["start"], piece["end"], label=label, alignment_mode="expand")
     assert span is not None  # it is with "expand", for offsets inside of the text
     return span

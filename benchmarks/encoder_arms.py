@@ -7,13 +7,15 @@
 FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
 reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment: the same
 command passes over finished runs and goes on with an unfinished one from its last checkpoint. Nothing is chosen by STS: the
-last step is measured. Results are kept in benchmarks/results/encoder_arms.jsonl; those of other settings or views than
-below are run again, and are not in the table. `--results new.jsonl` runs everything anew.
+last step is measured. Results are kept in benchmarks/results/encoder_arms.jsonl; those of other settings, views or, for
+arms that ask gates, of another released head are run again, and are not in the table. `--results new.jsonl` runs all anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import shutil
 import statistics
 import sys
@@ -24,13 +26,14 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from hardkuma.common.files import write_atomically
-from hardkuma.common.kept_results import KeptResults
-from hardkuma.common.versions import versions
+from hardkuma import load_released
+from hardkuma.common.files import KeptResults, write_atomically
+from hardkuma.common.packages import versions
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.evaluation.encoder_tasks import TaskData, evaluate_encoder, read_tasks
-from hardkuma.evaluation.plots import bar_plot
-from hardkuma.evaluation.similarity import STS_FILES
+from hardkuma.evaluation.encoder_tasks import STS_FILES, TaskData, evaluate_encoder, read_tasks
+from hardkuma.evaluation.report import bar_plot
+from hardkuma.training.encoder.recipe import EncoderRecipe
+from hardkuma.training.encoder.run import EncoderRun
 
 RESULTS = Path(__file__).with_name("results") / "encoder_arms.jsonl"
 # One token (ADD) or word (the others) of every eight tokens goes; a crop leaves three quarters of the words.
@@ -63,16 +66,28 @@ OTHERS = [arm for arm in ARMS if arm != "dropout only"]
 PAIRS = (*((arm, "dropout only") for arm in OTHERS), ("lowest gates", "ADD naive"))
 
 
+@functools.cache
+def head_digest() -> str:
+    """Of the released gate head: another head is another experiment."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(load_released()[0].gate_head.state_dict().items()):
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def asks_gates(arm: str) -> bool:
+    return any("gates" in name for name in ARMS.get(arm) or {})
+
+
 def is_current(entry: Mapping[str, Any]) -> bool:
-    """Whether a result is of today's settings and of today's view of its arm."""
-    return entry["settings"] == SETTINGS and entry["view"] == ARMS.get(entry["arm"])
+    """Whether a result is of today's settings, of today's view of its arm and, where that asks gates, of today's head."""
+    if entry["settings"] != SETTINGS or entry["arm"] not in ARMS or entry["view"] != ARMS[entry["arm"]]:
+        return False
+    return not asks_gates(entry["arm"]) or entry.get("head") == head_digest()
 
 
 def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
     """Train and measure one arm with one seed; an interrupted run goes on."""
-    from hardkuma.training.encoder.recipe import EncoderRecipe
-    from hardkuma.training.encoder.run import EncoderRun
-
     folder, view = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}", ARMS[arm]
     sources = ["bundled", *(str(data / path) for path in TEXT)]
     settings = {**SETTINGS, "view": view} if view else {**SETTINGS, "max_steps": 0}
@@ -92,6 +107,7 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
         "seed": seed,
         "view": view,
         "settings": SETTINGS,
+        "head": head_digest() if asks_gates(arm) else None,
         "average": round(100 * statistics.mean(value.together for value in measured.similarity.values()), 4),
         "sts": {name: value.together for name, value in measured.similarity.items()},
         "sts_mean_of_subsets": {name: value.mean for name, value in measured.similarity.items()},

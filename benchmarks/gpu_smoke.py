@@ -4,7 +4,7 @@
     python benchmarks/gpu_smoke.py --device cpu       a dry run in two CPU processes: the script works, and no more is known
 
 Gates are compared with the CPU's, and so are the losses of short training runs with a small random encoder: on one GPU, on
-all of them, sharded (FSDP2), in half precision, killed and resumed. Every check has processes of its own, so that one which
+all of them, in half precision, killed and resumed. Every check has processes of its own, so that one which
 fails, hangs or crashes does not end the others. Training on GPUs is launched by the files of recipes/accelerate.
 
 The output is a table in Markdown, and the last words of what failed. Exit code 1: something did.
@@ -29,16 +29,13 @@ from typing import Any
 
 import psutil
 import torch
-import yaml
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertConfig
 from transformers.utils import is_flash_attn_2_available
 
-from hardkuma import HardKumaModel, train
+from hardkuma import HardKumaModel
 from hardkuma.common.models import load_model
-from hardkuma.common.names import MINILM
+from hardkuma.common.text import MINILM
 from hardkuma.data import bundled_texts
 from hardkuma.encoder_hardkuma import resolve_encoder
 
@@ -46,6 +43,22 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 150  # that a process may take
 STEPS = 12  # of a training run
 PACKAGES = ("torch", "transformers", "accelerate", "safetensors", "flash-attn", "numpy")
+# Settings of configuration and recipes, by their names.
+ATTENTION: dict[str, Any] = {"selector_inputs": ["state", "attention"]}
+BATCH_SIZE = "batch_size"
+CONTRASTIVE: dict[str, object] = {
+    "model.freeze_encoder": "false",
+    "model.selector_layer": 1,
+    "max_sentences": 600,
+    "held_out": 32,
+    "batches": "random",
+    "max_steps": STEPS,
+    "epochs": 10,
+    "evaluate_every": 4,
+    "checkpoint_every": 4,
+    "log_every": 1,
+}
+DEFAULT: dict[str, object] = {"max_sentences": 600, "held_out": 32, "removal_epochs": 2}
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
@@ -98,7 +111,7 @@ def compare_gates(machine: Machine) -> str:
         found = probabilities(released(machine.device, dtype, attention))
         means[f"{attention}, {dtype}"] = (float((found - expected).abs().mean()), 1e-4 if dtype == single else 0.03)
     torch.manual_seed(0)
-    reader = HardKumaModel.from_encoder(str(small_encoder(machine)), selector_inputs=["state", "attention"]).eval()
+    reader = HardKumaModel.from_encoder(str(small_encoder(machine)), **ATTENTION).eval()
     expected = probabilities(reader)
     means["attention as an input"] = (float((probabilities(reader.to(machine.device)) - expected).abs().mean()), 1e-4)
     text = "differ from the CPU's in the mean by " + ", ".join(f"{mean:.1g} ({name})" for name, (mean, _) in means.items())
@@ -143,8 +156,7 @@ RUNS = {
     "one device, bf16 in parts": Run("one_gpu", "CPU", 0.02, HALF),
     "one device, fp16": Run("one_gpu", "CPU", 0.5, {"mixed_precision": "fp16"}),  # the scaler of gradients skips steps
     "all devices": Run("multi_gpu", "one device"),
-    "sharded": Run("fsdp", "one device"),
-    "sharded, bf16 in parts": Run("fsdp", "one device", 0.02, HALF),
+    "all devices, bf16 in parts": Run("multi_gpu", "one device", 0.02, HALF),
 }
 
 
@@ -166,33 +178,21 @@ def arguments_of(recipe: str, **settings: object) -> list[str]:
 
 
 def contrastive(machine: Machine, name: str, **settings: object) -> list[str]:
-    model = {"encoder": small_encoder(machine), "model.freeze_encoder": "false", "model.selector_layer": 1}
-    text = {"max_sentences": 600, "batches": "random", "batch_size": 16 * machine.processes, "held_out": 32}
-    often = {"max_steps": STEPS, "epochs": 10, "evaluate_every": 4, "checkpoint_every": 4, "log_every": 1}
-    return arguments_of("contrastive", **model, **text, **often, output=machine.output(name), **settings)
+    size = {BATCH_SIZE: 16 * machine.processes, "encoder": small_encoder(machine), "output": machine.output(name)}
+    return arguments_of("contrastive", **CONTRASTIVE, **size, **settings)
 
 
 def start(machine: Machine, config: str, arguments: list[str]) -> subprocess.Popen[str]:
-    """`train.py` as a file of recipes/accelerate launches it; without GPUs, by torchrun with the same settings."""
+    """`train.py` as a file of recipes/accelerate launches it; without GPUs, by torchrun."""
     environment, file = {**os.environ, "OMP_NUM_THREADS": "1"}, ROOT / "recipes" / "accelerate" / f"{config}.yaml"
     count = 1 if config in ("cpu", "one_gpu") else machine.processes
     if machine.on_gpu and config != "cpu":
         command = ["-m", "accelerate.commands.launch", "--config_file", str(file), "--num_processes", str(count)]
-        command += ["--main_process_port", "0", str(ROOT / "train.py")]
+        command += ["--main_process_port", "0"]
     else:
         environment |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)] if count > 1 else []
-        command += [__file__, "--train"]
-        if config == "fsdp":
-            known = yaml.safe_load(file.read_text())["fsdp_config"]
-            environment |= {"ACCELERATE_USE_FSDP": "true", **{key.upper(): str(value) for key, value in known.items()}}
-    return subprocess.Popen([sys.executable, *command, *arguments], env=environment, **PIPES)
-
-
-def train_on_cpu(arguments: list[str]) -> int:
-    if os.environ.get("ACCELERATE_USE_FSDP"):  # accelerate shards where there are several devices, and takes a CPU for none
-        PartialState(cpu=True).distributed_type = DistributedType.MULTI_GPU
-    return train.main(arguments)
+    return subprocess.Popen([sys.executable, *command, str(ROOT / "train.py"), *arguments], env=environment, **PIPES)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -231,33 +231,34 @@ def check_run(machine: Machine, name: str) -> str:
 
 def kill_and_resume(machine: Machine, name: str) -> str:
     arguments, output = contrastive(machine, name), machine.output(name)
-    process, end = start(machine, "fsdp", arguments), time.time() + SECONDS
+    process, end = start(machine, "multi_gpu", arguments), time.time() + SECONDS
     while not list(output.glob("checkpoints/step-*/progress.json")) and process.poll() is None and time.time() < end:
         time.sleep(0.01)
     said, reached = kill(process), [path.name for path in output.glob("checkpoints/step-*")]
     assert reached and not (output / "model").exists(), f"not killed between a checkpoint and its end\n{said[-3000:]}"
-    finish(start(machine, "fsdp", [*arguments, "--resume"]))
-    whole, again = (load_file(machine.output(of) / "model" / "model.safetensors") for of in ("sharded", name))
+    finish(start(machine, "multi_gpu", [*arguments, "--resume"]))
+    like = "one device" if machine.processes == 1 else "all devices"
+    whole, again = (load_file(machine.output(of) / "model" / "model.safetensors") for of in (like, name))
     difference = max(float((whole[key].float() - again[key].float()).abs().max()) for key in whole)
-    assert difference < 1e-3, f"weights differ from those of 'sharded' by {difference:.2g}"
-    return f"killed after {max(reached)} and resumed: weights of 'sharded' but for {difference:.1g}"
+    assert difference < 1e-3, f"weights differ from those of {like!r} by {difference:.2g}"
+    return f"killed after {max(reached)} and resumed: weights of {like!r} but for {difference:.1g}"
 
 
 def train_by_removal(machine: Machine, name: str) -> str:
     """The default recipe: removal, form, calibration, surface view."""
-    model = {"encoder": small_encoder(machine), "model.selector_layer": "[0.0, 1.0]"}
-    sizes = {"max_sentences": 600, "held_out": 32, "batch_size": 16 * machine.processes, "removal_epochs": 2}
-    finish(start(machine, "multi_gpu", arguments_of("default", **model, **sizes, output=machine.output(name))))
+    size = {"encoder": small_encoder(machine), "output": machine.output(name)}
+    finish(start(machine, "multi_gpu", arguments_of("default", **DEFAULT, **size)))
     saved = {e["selector"]: e["sufficiency"] for e in entries(machine, name) if e.get("phase") == "saved"}
     return "held-out sufficiency: " + ", ".join(f"{value:.3f} ({selector})" for selector, value in saved.items())
 
 
 def choose_checks(machine: Machine) -> dict[str, Callable[[], str]]:
     """One GPU is all devices; loss scaling in fp16 needs a GPU."""
-    left_out = {"all devices" if machine.processes == 1 else "", "" if machine.on_gpu else "one device, fp16"}
+    left_out = {name for name in RUNS if name.startswith("all devices")} if machine.processes == 1 else set()
+    left_out |= set() if machine.on_gpu else {"one device, fp16"}
     checks = {name: partial(check_gates, machine, name) for name in GATES}
     checks |= {f"training: {name}": partial(check_run, machine, name) for name in RUNS if name not in left_out}
-    checks["training: sharded, killed"] = partial(kill_and_resume, machine, "resumed")
+    checks["training: all devices, killed"] = partial(kill_and_resume, machine, "resumed")
     checks["training: all devices, by removal"] = partial(train_by_removal, machine, "removal")
     return checks
 
@@ -295,4 +296,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(train_on_cpu(sys.argv[2:]) if sys.argv[1:2] == ["--train"] else main())
+    sys.exit(main())

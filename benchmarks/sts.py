@@ -1,9 +1,9 @@
 """What similarity search pays for rationale embeddings: Spearman's correlation on STS-B, through sentence-transformers.
 
-    python benchmarks/sts.py --data sts-test.csv
+    python benchmarks/sts.py --data FOLDER                    FOLDER holds stsb/sts-test.csv
+    python benchmarks/sts.py --data FOLDER --part dev --model CHECKPOINT
 
-The file is that of the STS benchmark: columns separated by tabs, of which the fifth to seventh are the score and the two
-sentences. Every line of the output is one embedding of the same checkpoint, asked for by name as users do:
+Every line of the output is one embedding of the same checkpoint, asked for by name as users do:
 `encode(texts, embedding="anchor")`, `encode(texts, rate=0.2)`. Beside it, as many words of largest norm (sum over
 sub-words). Higher is better; the interval is a bootstrap over pairs.
 """
@@ -22,10 +22,10 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.evaluation.baselines import norm
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.states import norm_scores
+from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
 from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.similarity import STS_FILES, read_scored_pairs
 from hardkuma.pooling_hardkuma import normalize
 
 
@@ -39,7 +39,7 @@ def cosines(encode: Callable[[list[str]], np.ndarray], first: list[str], second:
 
 def encode_largest(encoder: SentenceEncoder, rate: float, texts: list[str]) -> np.ndarray:
     """(texts, dim) unit embeddings of the words of largest norm."""
-    found = faithfulness(encoder, norm.scores(encoder, texts, aggregate="sum"), [rate])
+    found = faithfulness(encoder, norm_scores(encoder, texts, aggregate="sum"), [rate])
     return normalize(found.rationales[:, 0]).numpy()
 
 
@@ -51,24 +51,14 @@ def interval(cosines: np.ndarray, scores: np.ndarray, samples: int = 500) -> tup
     return float(low), float(high)
 
 
-def share_without(model: HardKumaModel, texts: list[str]) -> float:
-    """How many of the sentences have no token that is selected: their rationales are all the same."""
-    empty = 0
-    for first in range(0, len(texts), 64):
-        inputs = model.tokenizer(texts[first : first + 64], padding=True, truncation=True, return_tensors="pt")
-        name = model.config.names[model.config.find_selector()]
-        chosen = model(**inputs, selector=name, return_embeddings=False).gates
-        empty += int((chosen.sum(-1) == 0).sum())
-    return empty / len(texts)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="an STS-B file, such as sts-test.csv")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--part", choices=("dev", "test"), default="test", help="of STS-B (default: %(default)s)")
     parser.add_argument("--model", help="checkpoint folder or Hub id (default: the released gates)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.2, 0.3, 0.5])
     arguments = parser.parse_args()
-    pairs = read_scored_pairs(arguments.data, STS_FILES["STS-B"][1])
+    pairs = read_scored_pairs(arguments.data / "stsb" / f"sts-{arguments.part}.csv", STS_FILES["STS-B"][1])
     first, second, scores = pairs.first, pairs.second, np.array(pairs.scores)
 
     gates = HardKumaModel.from_pretrained(arguments.model).eval() if arguments.model else load_released()[0]
@@ -76,9 +66,7 @@ def main() -> None:
         gates.save_pretrained(folder)
         model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
 
-        print(f"{len(scores)} pairs of {arguments.data.name}; view {gates.config.view}")
-        empty = share_without(gates, list(dict.fromkeys([*first, *second])))
-        print(f"{empty:.0%} of the sentences have no selected token")
+        print(f"{len(scores)} pairs of STS-B {arguments.part}; view {gates.config.view}")
         print("| embedding | rate | Spearman | 95% interval |\n|---|---|---|---|")
         settings = [("anchor", None), ("rationale", None), ("complement", None)]
         settings += [(name, rate) for name in ("rationale", "complement") for rate in arguments.rates]

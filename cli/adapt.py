@@ -1,4 +1,4 @@
-"""`hardkuma adapt`: fit the surface view to one's own text, without training."""
+"""`hardkuma adapt`: fit what a model knows of word forms to one's own text, without training."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from .options import add_options
+from .options import add_options, check_folder
 
-SUMMARY = "fit a model's view of word shapes to your own text, in one pass without training"
+SUMMARY = "fit what a model knows of word forms (capitals, digits) to your own text, without training"
 EXAMPLES = """\
 example:
   hardkuma adapt --data tweets.jsonl more.txt --output runs/tweets
   hardkuma gates --model runs/tweets "your own sentence"
 
-In one source capitals mean names, in another whole sentences are capitals. One pass over your text, without labels,
-measures how often the gates of this model open for each shape of word (small, Capital, CAPITALS, digits, @handle, ...).
-The gates themselves stay as they are. A shape that your text has n times moves n / (n + 100) of the way from the model's
+In one source capitals mean names, in another whole sentences are in capitals. One pass over your text, without labels,
+measures how often the gates of this model open for each form of a word (small, Capital, CAPITALS, digits, @handle, ...).
+The gates themselves stay as they are. A form that your text has n times moves n / (n + 100) of the way from the model's
 old value to that of your text (surface_shrinkage in the configuration): little text changes little.
 """
 
@@ -51,13 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ..common.models import load_model, no_progress_bar
-    from ..common.showcase import name_sources
+    from ..common.text import name_sources
     from ..data.readers import choose_input_format, name_left_out, read_texts
     from ..data.tokens import token_batches
     from ..words_hardkuma import SURFACE_CLASSES
 
-    if Path(arguments.output).is_file():  # complain before a long pass
-        raise NotADirectoryError(f"{arguments.output} is a file; give a folder to save into.")
+    check_folder(arguments.output)
     for name in arguments.data:
         choose_input_format(name, arguments.input_format, arguments.field)
     model = load_model(arguments.model)
@@ -80,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     if count < FEW_TEXTS:
         print(f"hardkuma adapt: {count} texts are few: values stay close to those before.", file=sys.stderr)
     training = (
-        "The gates are those of the model that this one was made from. Its surface view (log-odds of word shapes) was "
+        "The gates are those of the model that this one was made from. Its log-odds of word forms were "
         f"estimated on {count:,} texts of {name_sources(arguments.data)}, without labels, by `hardkuma adapt`."
     )
     with no_progress_bar():
         model.save_pretrained(arguments.output, card={"training": training})
-    print(f"Saved {arguments.output}. Log-odds of the word shapes, from {count:,} texts:\n")
+    print(f"Saved {arguments.output}. Log-odds of the word forms, from {count:,} texts:\n")
     selectors = model.config.names if model.config.num_selectors > 1 else [""]
     _print_table(SURFACE_CLASSES[1:], selectors, before[:, 1:].tolist(), after[:, 1:].tolist())
     return 0
@@ -94,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_table(
     names: Sequence[str], selectors: Sequence[str], before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
 ) -> None:
-    print(f"  {'shape':16}{'before':>8}{'now':>8}")
+    print(f"  {'form':16}{'before':>8}{'now':>8}")
     for i, name in enumerate(names):
         for selector, old, new in zip(selectors, before, after, strict=True):  # a line for each
             print(f"  {name:16}{old[i]:8.2f}{new[i]:8.2f}  {selector}".rstrip())

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
     add_selector_option(parser, default="each row's own; given, it holds for all rows of gates")
-    parser.add_argument("--encoder", help="encoder of the peers (default: the model's, or MiniLM)")
+    parser.add_argument("--encoder", help="encoder of the baselines (default: the model's, or MiniLM)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD", help=f"of: {', '.join(METHODS)}")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="of those found in --data")
     parser.add_argument("--sample", type=int, default=800, help="sentences per corpus (default: %(default)s)")
@@ -86,13 +86,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     description = "Every method on the same sentences: JSON, Markdown and an HTML report."
     parser = Parser(prog="hardkuma benchmark", description=description, epilog=EXAMPLES)
     options = add_arguments(parser).parse_args(given)
+    try:
+        check(options)
+    except ValueError as error:
+        parser.error(str(error))
     return run(options, shlex.join(["hardkuma", "benchmark", *given]))
+
+
+def check(options: argparse.Namespace) -> None:
+    """Check numbers, and that `--model none` is alone.
+
+    >>> check(add_arguments(argparse.ArgumentParser()).parse_args(["--data", "corpora", "--sample", "0"]))
+    Traceback (most recent call last):
+    ValueError: --sample must be a whole number >= 1, got 0.
+    """
+    from ..scoring_hardkuma import check_count
+
+    for name in ("sample", "expensive_sample", "faithfulness_sample", "bootstrap"):
+        check_count(f"--{name.replace('_', '-')}", getattr(options, name))
+    if min(options.seeds) < 0:
+        raise ValueError(f"--seeds must be >= 0, got {min(options.seeds)}.")
+    if NO_MODEL in options.model and len(options.model) > 1:
+        raise ValueError(f"--model {NO_MODEL} leaves gates out, and other checkpoints are given; leave one of both out.")
 
 
 def run(options: argparse.Namespace, command: str) -> int:
     """Run the benchmark with parsed arguments."""
     from ..evaluation.benchmark import run_benchmark
-    from ..evaluation.table import card_table, write_table
+    from ..evaluation.tables import card_table, write_table
 
     benchmark = run_benchmark(
         options.data if len(options.data) > 1 else options.data[0],
@@ -126,8 +147,6 @@ def find_models(values: Sequence[str]) -> Mapping[str, Sequence[Checkpoint]]:
     >>> find_models(["none"]), find_models(["runs/x"])
     ({}, {'': ['runs/x']})
     """
-    if NO_MODEL in values and len(values) > 1:
-        raise ValueError(f"--model {NO_MODEL} leaves gates out, and other checkpoints are given; leave one of both out.")
     if not values:
         from ..common.models import load_released
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..common.names import MINILM
+from ..common.text import MINILM
 from .options import add_options
 
 SUMMARY = "the STS and transfer tables of a sentence encoder"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
-from .options import add_options, add_selector_option
+from .options import add_options, add_selector_option, check_folder
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
 EXAMPLES = """\
@@ -21,20 +21,20 @@ SENTENCES = {"native": 6000, "onnx": 500}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `hardkuma export`."""
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for kind, summary in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
-        command = kinds.add_parser(kind, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=EXAMPLES)
+    formats = parser.add_subparsers(dest="format", required=True, metavar="FORMAT")
+    for name, summary in (("native", "stock token-classification checkpoint"), ("onnx", "ONNX files, fp32 and int8")):
+        command = formats.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=EXAMPLES)
         add_options(command, "model")
         command.add_argument("--output", required=True, metavar="FOLDER", help="folder to write")
         command.add_argument("--data", nargs="+", default=[], metavar="FILE", help="text to fit or measure on")
         add_options(command, "input-format", "field")
         command.add_argument(
-            "--sentences", type=int, default=SENTENCES[kind], metavar="N", help="of them, at most (default: %(default)s)"
+            "--sentences", type=int, default=SENTENCES[name], metavar="N", help="of them, at most (default: %(default)s)"
         )
         add_options(command, "quiet")
-        if kind == "native":
+        if name == "native":
             add_selector_option(command, default="entities, or the first")
-        if kind == "onnx":
+        if name == "onnx":
             command.add_argument("--rationale", action="store_true", help="add the output rationale_embedding")
             add_selector_option(command, default="all, side by side")
             command.add_argument("--no-int8", action="store_true", help="write fp32 alone")
@@ -58,10 +58,11 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what was measured; 0 when done."""
     from ..common.models import load_model
-    from ..common.showcase import name_sources
+    from ..common.text import name_sources
     from ..data import bundled_texts, read_texts
     from ..data.bundled import BUNDLED_SIZE
 
+    check_folder(arguments.output)
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, arguments.input_format, arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         texts = bundled_texts(min(arguments.sentences, BUNDLED_SIZE))
     model = load_model(arguments.model, "cpu")
     source = name_sources(arguments.data)
-    if arguments.kind == "native":
+    if arguments.format == "native":
         from ..apps.export.native import export_native
 
         agreement = export_native(

@@ -120,7 +120,7 @@ def check(arguments: argparse.Namespace) -> None:
         if arguments.backend != "torch":
             raise ValueError(f"--backend {arguments.backend} does not go with --engine {arguments.engine}: leave it out.")
         return
-    if arguments.texts and arguments.file:
+    if arguments.texts and arguments.file is not None:
         raise ValueError("give texts or --file, not both.")
     for option in ("field", "keep", "input_format"):
         if getattr(arguments, option) and not arguments.file:
@@ -161,7 +161,7 @@ def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
     if arguments.texts and arguments.texts != [STANDARD_INPUT]:
         rows = (RowText(text, False) for text in arguments.texts)
     else:
-        file = arguments.file or STANDARD_INPUT
+        file = STANDARD_INPUT if arguments.file is None else arguments.file
         rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.keep)
     # One bad row must not end a run of hours, nor spoil its output.
     return (row._replace(text=encodable(row.text), kept=_writable(row.kept)) for row in rows)

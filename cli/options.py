@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..common.formats import INPUT_FORMATS
@@ -34,6 +35,12 @@ def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
     """
     for name in names:
         parser.add_argument(f"--{name}", **_OPTIONS[name])
+
+
+def check_folder(name: str) -> None:
+    """Raise NotADirectoryError where a folder to save into is a file: before a long run, not after it."""
+    if Path(name).is_file():
+        raise NotADirectoryError(f"{name} is a file; give a folder to save into.")
 
 
 def add_selector_option(

@@ -19,7 +19,7 @@ examples:
   hardkuma terms --number 100 --format jsonl tweets.jsonl.gz > terms.jsonl
   hardkuma terms --selector entities report.txt             names
 
-A term is a run of selected words, without words of grammar at its ends; Kraken and kraken are one. `count` is how often it
+A term is a run of selected words, without function words at its ends; Kraken and kraken are one. `count` is how often it
 stands in the file, `rows` in how many of its rows (lines, records). Terms are sorted by the sum of their probabilities.
 """
 

@@ -1,1 +1,1 @@
-"""What several rooms share: models by name, optional packages, whole files, checks, versions, our own sentences to show."""
+"""What several packages share: models by name, optional packages, whole files, command lines, texts, rendering."""

@@ -1,12 +1,14 @@
-"""Command lines: a wrong word is answered by one line, not by a page of usage, and options may stand between texts."""
+"""What users ask for by word: a wrong option or name is answered by one line, and options may stand between texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+Thing = TypeVar("Thing")
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,3 +57,15 @@ class Parser(argparse.ArgumentParser):
         end = "" if message.endswith((".", "?")) else "."
         print(f"{self.prog}: {message}{end} See {self.prog} --help", file=sys.stderr)
         sys.exit(2)
+
+
+def find_named(what: str, name: str, known: Mapping[str, Thing]) -> Thing:
+    """The thing of that name, or an error that lists them all.
+
+    >>> find_named("colour", "blue", {"red": 1, "green": 2})
+    Traceback (most recent call last):
+    ValueError: unknown colour 'blue'; known: red, green.
+    """
+    if name not in known:
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}.")
+    return known[name]

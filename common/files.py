@@ -1,12 +1,13 @@
-"""Files that are written whole or not at all, and by one process at a time."""
+"""Files that are written whole or not at all, and by one process at a time; results kept in one; a folder uploaded."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -81,3 +82,63 @@ def lock_file(stream: BinaryIO) -> bool:
     except OSError:  # a network disk without locks
         return True
     return True
+
+
+class KeptResults:
+    """Results of long experiments in a file of JSON lines. A result takes the place of the one with the same keys.
+
+    The file is read anew before it is written, so that several runs beside each other may share it.
+
+    Args:
+        path: the file; it need not exist.
+        keys: fields whose values together name a result.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "results.jsonl"
+    >>> results = KeptResults(path, ["arm", "seed"])
+    >>> results.put({"arm": "a", "seed": 1, "average": 3.0})
+    >>> results.put({"arm": "a", "seed": 0, "average": 2.0})
+    >>> results.put({"arm": "a", "seed": 1, "average": 4.0})
+    >>> [entry["average"] for entry in KeptResults(path, ["arm", "seed"]).entries()]
+    [2.0, 4.0]
+    """
+
+    def __init__(self, path: Path, keys: Sequence[str]):
+        self.path, self.keys = path, list(keys)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All results, in the order of their keys."""
+        if not self.path.is_file():
+            return []
+        found = []
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                missing = [key for key in self.keys if key not in entry]
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"{self.path}, line {number}, is not a JSON object: {error}; mend or delete it."
+                ) from error
+            if missing:
+                raise ValueError(f"{self.path}, line {number}, has no {', '.join(missing)}; mend or delete it.")
+            found.append(entry)
+        return found
+
+    def put(self, entry: dict[str, Any]) -> None:
+        """Keep a result."""
+        others = [known for known in self.entries() if self._key(known) != self._key(entry)]
+        ordered = sorted([*others, entry], key=lambda known: [str(part) for part in self._key(known)])
+        write_atomically(self.path, "".join(json.dumps(known) + "\n" for known in ordered))
+
+    def _key(self, entry: dict[str, Any]) -> list[Any]:
+        return [entry[key] for key in self.keys]
+
+
+def push_folder(folder: Path, repo: str, message: str) -> str:
+    """Upload a folder as it is to a repository of the Hub, made where it is missing; the repository's full name."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    name = api.create_repo(repo, exist_ok=True).repo_id
+    api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+    return name

@@ -101,8 +101,8 @@ def neighbour_batches(
     array that is memory-mapped stays on disk. "exact" costs sentences^2 * dim / batch_size: with batches of 64 on one
     core, 1 s for 20,000 sentences of 384 dimensions and 7 s for 50,000; raise `exact_limit` while the time is bearable.
 
-    Processes that train together should share the result of one of them, or be of one kind: a different rounding may
-    order near ties differently.
+    Processes that train together should share the result of one of them, or have the same hardware: another
+    rounding may order near ties differently.
 
     Args:
         embeddings: (sentences, dim), of any scale.

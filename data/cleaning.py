@@ -28,7 +28,7 @@ def count_words(text: str) -> int:
 
 @dataclass
 class CleanSummary:
-    """What happened to a corpus: read == kept + the four kinds dropped.
+    """What happened to a corpus: read == kept + what was dropped, for four reasons.
 
     >>> print(CleanSummary(read=10, kept=7, too_short=2, duplicates=1))
     kept 7 of 10 sentences; dropped 2 too short, 1 duplicates

@@ -13,6 +13,7 @@ from .lines import CorpusError, bare_suffix, check_file, read_lines
 _TAG = re.compile(r"O|[BIESLUM]-.+", re.ASCII)
 _CONLLU_COLUMNS = 10
 _UPOS = 3
+_CONLLU_NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
 _CLOSING = re.compile(r"""[.,;:!?)\]}…”»]+|[.!?,]+["”]|''|n['’]t|['’](s|re|ve|ll|d|m|t|em)""", re.IGNORECASE)
 _OPENING = frozenset({"(", "[", "{", "``", "“", "«", "$", "£", "€", "¿", "¡"})
 _CLITICS = frozenset({"s", "t", "re", "ve", "ll", "d", "m"})
@@ -145,7 +146,7 @@ def conll_sentences(path: str) -> Iterator[tuple[int, list[list[str]]]]:
 
 
 def _is_comment(row: Sequence[str], width: int | None) -> bool:
-    """A line that begins with # is a comment unless it is shaped like the words: their number of columns, a tag last."""
+    """A line that begins with # is a comment unless it is like the lines of words: their number of columns, a tag last."""
     if not row[0].startswith("#"):
         return False
     if width is None:
@@ -180,13 +181,16 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
             if len(row) != _CONLLU_COLUMNS:
                 fix = "separate the ten columns by tabs; other columns are conll: rename the file, or say so with {format}"
                 raise CorpusError(f"{path}, line {number}", f"{len(row)} columns where CoNLL-U has ten", fix)
+            if not _CONLLU_NUMBER.fullmatch(row[0]):
+                problem = f"the word's number is {row[0]!r}"
+                raise CorpusError(f"{path}, line {number}", problem, "number words as 3, contractions as 3-4, nodes as 3.1")
             first = first if rows else number
             rows.append(row)
     if rows:
         yield _conllu_sentence(path, first, text, rows)
 
 
-def _surface_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
+def _written_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
     """(word, tag, whether a space follows) as written: contractions as above, empty nodes (8.1) left out."""
     words, inside = [], 0
     for i, row in enumerate(rows):
@@ -206,7 +210,7 @@ def _surface_words(rows: list[list[str]]) -> list[tuple[str, str, bool]]:
 
 
 def _conllu_sentence(path: str, first: int, text: str | None, rows: list[list[str]]) -> LabelledSentence:
-    words = _surface_words(rows)
+    words = _written_words(rows)
     if text is None:
         text = "".join(word + " " * spaced for word, _, spaced in words).strip()
     offsets, position = [], 0

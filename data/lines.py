@@ -97,7 +97,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
 
 
 def decoded_lines(stream: IO[bytes] | gzip.GzipFile, name: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of an open binary stream, as `read_lines` gives them; `name` is for complaints.
+    """The lines of an open binary stream, as `read_lines` gives them; `name` is for errors.
 
     >>> import io
     >>> list(decoded_lines(io.BytesIO(b"one\\r\\ntwo"), "standard input"))

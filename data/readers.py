@@ -161,9 +161,9 @@ def _usable_texts(
         read += 1
         splits = not row.is_sentence if split is None else split
         for text in split_into_sentences(row.text) if splits else [row.text.strip()]:
-            kind = _unusable_kind(text) if undo_marks else None
-            if kind is not None:
-                left_out[kind] += 1
+            reason = _why_unusable(text) if undo_marks else None
+            if reason is not None:
+                left_out[reason] += 1
             elif usable := _without_marks(text) if undo_marks else text:
                 kept += 1
                 yield usable
@@ -172,7 +172,7 @@ def _usable_texts(
         raise CorpusError(source, problem, "give a source with at least one sentence")
 
 
-def _unusable_kind(text: str) -> str | None:
+def _why_unusable(text: str) -> str | None:
     """What makes a text of WikiText no sentence of its language, if anything does."""
     if "<unk>" in text:
         return "sentences with <unk>"

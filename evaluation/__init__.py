@@ -1,4 +1,4 @@
-"""Honest numbers: metrics with and without labels, the benchmark, its report, cost, and word weights against information.
+"""Metrics with and without labels, baselines, the benchmark with its tables and report, encoders on the customary tasks.
 
 >>> from hardkuma.evaluation import METRICS
 >>> METRICS["average_precision"].compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..common.exports import lazy_exports
+from ..common.packages import lazy_exports
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .benchmark import Benchmark as Benchmark
     from .benchmark import run_benchmark as run_benchmark
-    from .cost import measure_cost as measure_cost
     from .informativeness import correlate as correlate
     from .metrics import METRICS as METRICS
     from .metrics import WordMetric as WordMetric
     from .metrics import as_evaluate as as_evaluate
     from .report import write_report as write_report
     from .results import MethodResult as MethodResult
-    from .table import markdown_table as markdown_table
 
-# Imported when first used: training takes one function from here and should not pay for reports, and two of these modules
-# are commands, which Python wants to import itself.
+# Imported when first used: training takes one function from here and should not pay for reports, and `informativeness` is a
+# command, which Python wants to import itself.
 _EXPORTS = {
     "METRICS": "metrics",
     "WordMetric": "metrics",
@@ -32,9 +30,7 @@ _EXPORTS = {
     "Benchmark": "benchmark",
     "MethodResult": "results",
     "run_benchmark": "benchmark",
-    "markdown_table": "table",
     "write_report": "report",
-    "measure_cost": "cost",
     "correlate": "informativeness",
 }
 __all__ = list(_EXPORTS)

@@ -2,8 +2,7 @@
 
     hardkuma benchmark --data DIR --model CHECKPOINT --output runs/benchmark
 
-It can be stopped and started again: a method that is done with
-the same settings is not run twice.
+It can be stopped and started again: a method that is done with the same settings is not run twice.
 """
 
 from __future__ import annotations
@@ -11,23 +10,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
 from .. import __version__
 from ..common.files import write_atomically
-from ..common.versions import versions
+from ..common.packages import versions
+from ..common.text import MINILM
 from ..data import LabelledSentence
+from ..encoder_hardkuma import fingerprint
+from ..modeling_hardkuma import HardKumaModel
 from .baselines.encoder import SentenceEncoder, tracker
-from .baselines.registry import Method
+from .baselines.gates import View, find_view
+from .baselines.registry import GATES, METHODS, Method, find_method
+from .baselines.spacy_entities import spacy_scores
 from .baselines.words import WordScores
-from .compare import compare_faithfulness
-from .contenders import Checkpoint, Contender, find_contenders, find_peer_encoder, group_models, load_checkpoint
-from .data import Corpus, find_corpora, labels_of, lower_cased, texts_of
+from .corpora import Corpus, find_corpora, labels_of, lower_cased, slug, texts_of
 from .faithfulness import RATES
 from .measure import (
     faithfulness_metrics,
@@ -37,11 +37,12 @@ from .measure import (
     precision_recall,
     stability_metrics,
 )
-from .ranking import Ranking
-from .results import MethodResult, as_json, load_result, result_path, save_result
-from .table import markdown_report
+from .metrics import Ranking
+from .results import MethodResult, as_json, compare_faithfulness, load_result, result_path, save_result
+from .tables import markdown_report
 
-logger = logging.get_logger(__name__)
+SPACY_HINT = "install one that has a component `ner`, such as `python -m spacy download en_core_web_sm`."
+Checkpoint = str | Path | HardKumaModel | SentenceEncoder
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def run_benchmark(
         methods: names from `METHODS`; all that are installed by default.
         sample, seeds, settings: see `Settings`.
         output: folder for results.
-        encoder: for the peers: a name, a folder or a SentenceEncoder; the first model's, or MiniLM, by default.
+        encoder: for the baselines: a name, a folder or a SentenceEncoder; the first model's, or MiniLM, by default.
         models: HardKuma checkpoints (folders, models or SentenceEncoders); several count as seeds of one recipe.
             {name: checkpoints} compares recipes.
         corpora: names to keep, of those found in `data`.
@@ -141,13 +142,13 @@ def run_benchmark(
     chosen = find_corpora(data, corpora)
     folder = Path(output)
     groups = {name: [load_checkpoint(one) for one in many] for name, many in group_models(models).items()}
-    peers = find_peer_encoder(encoder, groups)
-    contenders, notes = find_contenders(methods, peers, groups, config.selector)
+    shared = find_baseline_encoder(encoder, groups)
+    contenders, notes = find_contenders(methods, shared, groups, config.selector)
     command = command or _call(data, methods, output, models, config)
     results: list[MethodResult] = []
     with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
         for corpus in chosen:
-            results.append(_encoder_alone(corpus, peers, config, command))
+            results.append(_encoder_alone(corpus, shared, config, command))
             bar.update(1)
             of_corpus = []
             for contender in contenders:
@@ -174,6 +175,136 @@ def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -
     return f"run_benchmark({str(names)!r}, methods={methods!r}, output={str(output)!r}{given})"
 
 
+# ---- who runs: every method with its encoders, gates row by row -----------------------------------------------------
+
+
+@dataclass
+class Contender:
+    """A method with the encoders that it runs on: one, or several checkpoints of one recipe.
+
+    Attributes:
+        prints: digests of what the numbers depend on, one for each encoder.
+        selector: whose gates are shown; empty for other methods.
+        faithful: whether its faithfulness is measured: words of names are not chosen to carry the embedding.
+    """
+
+    method: Method
+    encoders: list[SentenceEncoder]
+    prints: list[str]
+    selector: str = ""
+    faithful: bool = True
+
+
+def group_models(models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint]) -> dict[str, list[Checkpoint]]:
+    """Checkpoints by recipe; a list is one recipe without a name.
+
+    >>> group_models(["runs/a", "runs/b"])
+    {'': ['runs/a', 'runs/b']}
+    """
+    if isinstance(models, Mapping):
+        return {name: list(many) for name, many in models.items()}
+    if isinstance(models, (str, Path)):
+        models = [models]
+    return {"": list(models)} if len(models) else {}
+
+
+def load_checkpoint(source: Checkpoint) -> SentenceEncoder:
+    """The encoder of a checkpoint, with its gates."""
+    if isinstance(source, SentenceEncoder):
+        loaded = source
+    elif isinstance(source, (str, Path)):
+        loaded = SentenceEncoder.load(source)
+    else:
+        loaded = SentenceEncoder.from_model(source)
+    if loaded.model is None:
+        raise ValueError(f"{source} is an encoder without gates; give a HardKuma checkpoint, or pass it as encoder=.")
+    return loaded
+
+
+def find_baseline_encoder(
+    encoder: str | Path | SentenceEncoder | None, groups: Mapping[str, list[SentenceEncoder]]
+) -> SentenceEncoder:
+    """The encoder of the baselines: the one given, the first checkpoint's, or MiniLM."""
+    if isinstance(encoder, SentenceEncoder):
+        return encoder
+    if encoder is None and groups:
+        return next(iter(groups.values()))[0]
+    return SentenceEncoder.load(MINILM if encoder is None else encoder)
+
+
+def find_contenders(
+    methods: Sequence[str] | None,
+    encoder: SentenceEncoder,
+    groups: Mapping[str, list[SentenceEncoder]],
+    selector: str | None,
+) -> tuple[list[Contender], list[str]]:
+    """All rows in the order of the methods, and notes on those that are left out.
+
+    Args:
+        methods: names; all that can run by default.
+        encoder: of the baselines.
+        groups: checkpoints by recipe, for the gates.
+        selector: of all gates; by default each row asks for its own.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
+    >>> find_contenders(["gates"], toy_encoder({"a": [1.0]}), {}, None)
+    ([], ['Left out: HardKuma gates (max) needs a HardKuma checkpoint (--model).'])
+    """
+    chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
+    contenders: list[Contender] = []
+    notes: list[str] = []
+    print_of_encoder = fingerprint(encoder.encoder)
+    for method in chosen:
+        if method.missing:
+            hint = f"{method.title} needs {', '.join(method.missing)}: pip install 'hardkuma[{method.extra}]'"
+            if methods is not None:
+                raise ImportError(f"{hint}, or leave {method.name!r} out.")
+            notes.append(f"Left out: {hint}.")
+        elif method.role != GATES:
+            contenders.append(Contender(method, [encoder], [print_of_encoder], faithful=method.ranked))
+        elif not groups:
+            notes.append(f"Left out: {method.title} needs a HardKuma checkpoint (--model).")
+    if methods is None and not any(method.function is spacy_scores for method in chosen):
+        notes.append(f"No spaCy model to compare with: {SPACY_HINT}")
+    for name, encoders in groups.items():
+        of_group, left_out = _gate_contenders([m for m in chosen if m.role == GATES], name, encoders, selector)
+        contenders += of_group
+        notes += left_out
+        if of_group and any(fingerprint(one.encoder) != print_of_encoder for one in encoders):
+            notes.append(
+                f"{of_group[0].method.title}: on another encoder than the baselines, so that faithfulness differs in scale."
+            )
+    order = {method.name: number for number, method in enumerate(chosen)}
+    return sorted(contenders, key=lambda one: order[one.method.name.partition("@")[0]]), notes
+
+
+def _gate_contenders(
+    methods: Sequence[Method], name: str, encoders: list[SentenceEncoder], selector: str | None
+) -> tuple[list[Contender], list[str]]:
+    """Rows of one recipe's checkpoints; one that shows the same gates as another is left out."""
+    contenders: dict[tuple[View, ...], Contender] = {}
+    notes = []
+    prints = [fingerprint(one.model or one.encoder) for one in encoders]
+    configs = [one.model.config for one in encoders if one.model is not None]
+    for method in methods:
+        views = tuple(find_view(config, selector=selector, **method.options) for config in configs)
+        shown = ", ".join(dict.fromkeys(view.selector for view in views))
+        title = method.title
+        if any(config.num_selectors > 1 for config in configs) and f", {shown}" not in title:
+            title = title.replace("gates", f"gates, {shown}", 1)
+        own = replace(method, title=title)
+        if name:
+            own = replace(own, name=f"{method.name}@{slug(name)}", title=f"{title}, {name}")
+        if views in contenders:
+            same = contenders[views].method.title
+            notes.append(f"Left out: {own.title}; it shows the same gates of this checkpoint as {same}.")
+            continue
+        by_default = [config.names[config.find_selector()] for config in configs]
+        faithful = selector is not None or [view.selector for view in views] == by_default
+        contenders[views] = Contender(own, encoders, prints, shown, faithful)
+    return list(contenders.values()), notes
+
+
 # ---- one method on one corpus ---------------------------------------------------------------------------------------
 
 
@@ -183,7 +314,7 @@ def _run_or_load(
     method = contender.method
     settings = {
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
-        "method": method.module,
+        "method": method.function.__name__,
         "title": method.title,  # has the version of a spaCy model
         "faithful": contender.faithful,
         "options": dict(method.options),
@@ -235,7 +366,7 @@ def _measure(
         if f"recall_{name}" in measured:
             measured[f"recall_{name}"]["words"] = sum(map(sum, rows))
     return MethodResult(
-        **_head(method, corpus, sentences, command),
+        **_head(method.name, method.title, method.role, method.cost, corpus, sentences, command),
         runs=len(runs),
         settings=settings,
         seconds=round(seconds, 4),
@@ -254,12 +385,14 @@ def _finite(value: float) -> float | None:
     return round(float(value), 6) if math.isfinite(value) else None
 
 
-def _head(method: Method, corpus: Corpus, sentences: list[LabelledSentence], command: str) -> dict[str, Any]:
+def _head(
+    method: str, title: str, role: str, cost: str, corpus: Corpus, sentences: list[LabelledSentence], command: str
+) -> dict[str, Any]:
     return {
-        "method": method.name,
-        "title": method.title,
-        "kind": method.kind,
-        "cost": method.cost,
+        "method": method,
+        "title": title,
+        "role": role,
+        "cost": cost,
         "corpus": corpus.name,
         "sentences": len(sentences),
         "words": sum(len(sentence.offsets) for sentence in sentences),
@@ -276,7 +409,7 @@ def _score(
     method = contender.method
     texts, words = texts_of(sentences)
     extra: dict[str, Any] = {"counts": corpus.counts} if method.counted else {}
-    if method.kind == "gates":
+    if method.role == GATES:
         extra["selector"] = config.selector
     options: list[dict[str, Any]] = [{}]
     if method.seeded:
@@ -302,10 +435,13 @@ def _encoder_alone(corpus: Corpus, encoder: SentenceEncoder, config: Settings, c
     with encoder.counting() as used:
         encoder.encode(texts)
     seconds = time.perf_counter() - start
-    bare = Method("encoder", "the encoder alone", "", "1", kind="encoder")
-    head = _head(bare, corpus, sentences, command)
     return MethodResult(
-        **head, runs=1, settings={}, seconds=round(seconds, 4), forward_passes=used.forward, backward_passes=0
+        **_head("encoder", "the encoder alone", "encoder", "1", corpus, sentences, command),
+        runs=1,
+        settings={},
+        seconds=round(seconds, 4),
+        forward_passes=used.forward,
+        backward_passes=0,
     )
 
 

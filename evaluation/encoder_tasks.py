@@ -1,7 +1,18 @@
-"""The customary tables of a sentence encoder: seven STS tasks and seven transfer tasks, every sentence encoded once."""
+"""The customary tables of a sentence encoder: seven STS tasks and seven transfer tasks, every sentence encoded once.
+
+Semantic textual similarity: does the cosine of two sentences rank pairs as people do? Spearman's correlation, higher is
+better. Files are those of SemEval's STS 2012 to 2016 and SICK-R in one plain form (subset, score, sentence, sentence), and
+the STS benchmark in its own (genre, ..., score, sentence, sentence).
+
+Transfer: how much of a label can a linear classifier read from frozen embeddings? Accuracy, higher is better. The protocol
+of SentEval (Conneau and Kiela, 2018): tenfold cross-validation on MR, CR, SUBJ and MPQA, the given splits of SST, TREC and
+MRPC; pairs are represented by |u - v| and u * v. The strength of regularisation is chosen on text that is neither trained
+nor tested on. Columns of all files are separated by tabs.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +21,219 @@ from pathlib import Path
 
 import numpy as np
 
-from ..common.checks import find_named
+from ..common.arguments import find_named
+from ..common.packages import require
 from .baselines.encoder import tracker
-from .similarity import STS_FILES, ScoredPairs, Similarity, measure_similarity, read_scored_pairs
-from .transfer import TRANSFER_FILES, LabelledTexts, measure_transfer, read_labelled_texts
+from .statistics import spearman
 
+# Task, its file in the data folder, and the columns of subset, score, sentence and sentence.
+_PLAIN = (0, 1, 2, 3)
+STS_FILES: Mapping[str, tuple[str, tuple[int, int, int, int]]] = {
+    **{f"STS{year}": (f"sts/sts{year}.tsv", _PLAIN) for year in (12, 13, 14, 15, 16)},
+    "STS-B": ("stsb/sts-test.csv", (0, 4, 5, 6)),
+    "SICK-R": ("sts/sick-r.tsv", _PLAIN),
+}
+# Task, and its files in the data folder: one to cross-validate; for training and test; or for training, choice and test.
+TRANSFER_FILES: Mapping[str, tuple[str, ...]] = {
+    **{name: (f"transfer/{name.lower()}.tsv",) for name in ("MR", "CR", "SUBJ", "MPQA")},
+    "SST": ("transfer/sst.train.tsv", "transfer/sst.dev.tsv", "transfer/sst.test.tsv"),
+    "TREC": ("transfer/trec.train.tsv", "transfer/trec.test.tsv"),
+    "MRPC": ("transfer/mrpc.train.tsv", "transfer/mrpc.val.tsv", "transfer/mrpc.test.tsv"),
+}
+STRENGTHS = (1 / 256, 1 / 64, 1 / 16, 1 / 4)  # of scikit-learn's C, for features of mean square 1
+FOLDS = 10
+Embed = Callable[[Sequence[str]], np.ndarray]
 TASKS: tuple[str, ...] = (*STS_FILES, *TRANSFER_FILES)
+
+
+# ---- semantic textual similarity ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Pairs of sentences with people's scores.
+
+    Attributes:
+        subsets, scores, first, second: (pairs,) each.
+        skipped: lines without a score, which are left out.
+    """
+
+    subsets: list[str]
+    scores: list[float]
+    first: list[str]
+    second: list[str]
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Spearman's correlation of cosines and scores.
+
+    Attributes:
+        together: over all pairs at once (the "all" setting).
+        mean: of the correlations within each subset.
+    """
+
+    together: float
+    mean: float
+
+
+def read_scored_pairs(path: Path, columns: tuple[int, int, int, int] = _PLAIN) -> ScoredPairs:
+    """The pairs of a file; lines whose score is missing are skipped and counted.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "sts.tsv"
+    >>> _ = path.write_text("news\\t4.5\\tone\\ttwo\\nnews\\t\\tthree\\tfour\\n")
+    >>> read_scored_pairs(path)
+    ScoredPairs(subsets=['news'], scores=[4.5], first=['one'], second=['two'], skipped=1)
+    """
+    pairs, skipped = ScoredPairs([], [], [], []), 0
+    for number, row in read_rows(path, max(columns) + 1):
+        subset, score, first, second = (row[column] for column in columns)
+        try:
+            value = float(score) if score.strip() else math.nan
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: the score must be a number or empty, got {score!r}.") from error
+        if not math.isfinite(value):
+            skipped += 1
+            continue
+        for column, item in zip((pairs.subsets, pairs.first, pairs.second), (subset, first, second), strict=True):
+            column.append(item)
+        pairs.scores.append(value)
+    if not pairs.scores:
+        raise ValueError(f"{path} holds no pair with a score.")
+    return ScoredPairs(pairs.subsets, pairs.scores, pairs.first, pairs.second, skipped)
+
+
+def read_rows(path: Path, columns: int) -> list[tuple[int, list[str]]]:
+    """Lines of a file by number, cut at tabs into at least so many columns; empty lines are left out."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        row = line.rstrip("\r").split("\t")
+        if not line.strip():
+            continue
+        if len(row) < columns:
+            raise ValueError(f"{path}, line {number}: {columns} columns separated by tabs expected, got {len(row)}.")
+        rows.append((number, row))
+    return rows
+
+
+def measure_similarity(pairs: ScoredPairs, embed: Embed) -> Similarity:
+    """Spearman's correlation, over all pairs and within subsets.
+
+    Args:
+        embed: (texts) -> (texts, dim) vectors.
+
+    >>> vectors = {"a": [1.0, 0.0], "b": [1.0, 0.1], "c": [0.0, 1.0]}
+    >>> pairs = ScoredPairs(["x", "x", "x"], [5.0, 1.0, 0.0], ["a", "b", "a"], ["b", "c", "c"])
+    >>> measure_similarity(pairs, lambda texts: np.array([vectors[text] for text in texts])).together
+    1.0
+    """
+    first, second = embed(pairs.first), embed(pairs.second)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines, scores = (first * second).sum(1) / np.maximum(lengths, 1e-12), np.array(pairs.scores)
+    subsets = np.array(pairs.subsets)
+    within = [spearman(cosines[subsets == name], scores[subsets == name]) for name in dict.fromkeys(pairs.subsets)]
+    return Similarity(spearman(cosines, scores), float(np.mean(within)))
+
+
+# ---- transfer -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Labels with a sentence or two each: `texts` has one list per column. `skipped`: lines without a label."""
+
+    labels: list[str]
+    texts: tuple[list[str], ...]
+    skipped: int = 0
+
+
+def read_labelled_texts(path: Path) -> LabelledTexts:
+    """A file of label, sentence[, sentence]; labels are whole numbers, and lines without one are skipped and counted.
+
+    Such lines exist: sentences of the published MR and SUBJ hold line breaks, and their second halves have no label.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "cr.tsv"
+    >>> _ = path.write_text("1\\tgood\\n0\\tbad\\n\\tso so\\nand\\tso on\\n")
+    >>> read_labelled_texts(path)
+    LabelledTexts(labels=['1', '0'], texts=(['good', 'bad'],), skipped=2)
+    """
+    rows = read_rows(path, 2)
+    labelled = [row for _, row in rows if row[0].strip().isdecimal()]
+    if not labelled:
+        raise ValueError(f"{path} holds no labelled line.")
+    columns = min(len(row) for row in labelled)
+    texts = tuple([row[column] for row in labelled] for column in range(1, min(columns, 3)))
+    return LabelledTexts([row[0] for row in labelled], texts, len(rows) - len(labelled))
+
+
+def features_of(part: LabelledTexts, embed: Embed) -> np.ndarray:
+    """(texts, features): the embedding, or |u - v| and u * v of a pair, scaled to a mean square of 1.
+
+    >>> features_of(LabelledTexts(["1"], (["a"], ["b"])), lambda texts: np.ones((len(texts), 2))).round(2).tolist()
+    [[0.0, 0.0, 1.41, 1.41]]
+    """
+    vectors = [embed(texts) for texts in part.texts]
+    x = vectors[0] if len(vectors) == 1 else np.hstack([abs(vectors[0] - vectors[1]), vectors[0] * vectors[1]])
+    return x / max(float(np.sqrt(np.square(x).mean())), 1e-12)
+
+
+def measure_transfer(parts: Sequence[LabelledTexts], embed: Embed, seed: int = 0) -> float:
+    """Accuracy: by cross-validation of one part, or on the last of two or three (train[, choice], test).
+
+    >>> part = LabelledTexts(["1", "0"] * 30, (["yes", "no"] * 30,))
+    >>> measure_transfer([part], lambda texts: np.array([[1.0, 0.0] if text == "yes" else [0.0, 1.0] for text in texts]))
+    1.0
+    """
+    x = [features_of(part, embed) for part in parts]
+    y = [np.array(part.labels) for part in parts]
+    if len(parts) == 1:
+        return _cross_validate(x[0], y[0], seed)
+    if len(parts) == 2:  # nothing to choose by was given: a fold of the training part
+        folds = _folds(x[0], y[0], seed)
+        inner = folds != 0
+        strength = _choose((x[0][inner], y[0][inner]), (x[0][~inner], y[0][~inner]))
+    else:
+        strength = _choose((x[0], y[0]), (x[1], y[1]))
+    return _accuracy((x[0], y[0]), (x[-1], y[-1]), strength)
+
+
+Labelled = tuple[np.ndarray, np.ndarray]
+
+
+def _cross_validate(x: np.ndarray, y: np.ndarray, seed: int) -> float:
+    """Each fold is tested on once; the next one chooses the strength for it."""
+    folds, correct = _folds(x, y, seed), 0.0
+    for fold in range(FOLDS):
+        tested, chosen_by = folds == fold, folds == (fold + 1) % FOLDS
+        inner = ~(tested | chosen_by)
+        strength = _choose((x[inner], y[inner]), (x[chosen_by], y[chosen_by]))
+        correct += _accuracy((x[~tested], y[~tested]), (x[tested], y[tested]), strength) * tested.sum()
+    return float(correct / len(y))
+
+
+def _folds(x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    """(texts,) number of each text's fold."""
+    folds = np.zeros(len(y), dtype=int)
+    splitter = require("sklearn.model_selection", "benchmark").StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    for number, (_, rows) in enumerate(splitter.split(x, y)):
+        folds[rows] = number
+    return folds
+
+
+def _choose(train: Labelled, choice: Labelled) -> float:
+    """The strength with the best accuracy; of equal ones the strongest regularisation."""
+    return max(STRENGTHS, key=lambda strength: (_accuracy(train, choice, strength), -strength))
+
+
+def _accuracy(train: Labelled, test: Labelled, strength: float) -> float:
+    classifier = require("sklearn.linear_model", "benchmark").LogisticRegression(C=strength, max_iter=1000)
+    return float(classifier.fit(*train).score(*test))
+
+
+# ---- all tasks ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -73,9 +291,7 @@ def read_tasks(data: Path, tasks: Sequence[str] = TASKS) -> TaskData:
     return read
 
 
-def evaluate_encoder(
-    encode: Callable[[Sequence[str]], np.ndarray], data: TaskData, seed: int = 0, progress: bool = False
-) -> EncoderResult:
+def evaluate_encoder(encode: Embed, data: TaskData, seed: int = 0, progress: bool = False) -> EncoderResult:
     """Every task of `data` with one encoding of its sentences.
 
     Args:

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.text import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
+from ..gate_head_hardkuma import count_at_rate
 from ..pooling_hardkuma import normalize
-from ..words_hardkuma import keep_words, remove_words
 from .baselines.encoder import SentenceEncoder, Tokens
 from .baselines.words import WordScores, tokens_of_words
-from .ranking import top_words
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 REMOVALS = ("mask", "text")
@@ -53,7 +53,6 @@ def faithfulness(
     rates: Sequence[float] = RATES,
     removal: str = "mask",
     seed: int = 0,
-    progress: bool = False,
 ) -> Faithfulness:
     """Select the top words of each text at each rate and run the encoder on them, and on the rest.
 
@@ -88,17 +87,17 @@ def faithfulness(
         for alone in (True, False)
         if words
     ]
+    members = [tokens_of_words(t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
     if removal == "mask":
-        members = [tokens_of_words(t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
         kept = [_kept_tokens(tokens[i], members[i], words, alone) for i, words, alone in wanted]
-        vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept, progress, "faithfulness")
+        vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept)
     else:
         spans = [[results[i].words[word] for word in words] for i, words, _ in wanted]
         texts = [
             (keep_words if alone else remove_words)(results[i].text, row)
             for (i, _, alone), row in zip(wanted, spans, strict=True)
         ]
-        vectors = encoder.embed(encoder.tokenize(texts), None, progress, "faithfulness")
+        vectors = encoder.embed(encoder.tokenize(texts))
     whole = encoder.embed(tokens)
     cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
     row_of = {key: row for row, key in enumerate(wanted)}
@@ -111,8 +110,10 @@ def faithfulness(
                 sufficiency[i, j] = cosines[row_of[i, words, True]]
                 comprehensiveness[i, j] = 1 - cosines[row_of[i, words, False]]
                 rationales[i, j] = vectors[row_of[i, words, True]]
-    token_rates = _token_rates(tokens, results, selections)
-    return Faithfulness(rates, sufficiency, comprehensiveness, token_rates, whole, rationales)
+    token_rates = [[_token_rate(tokens[i], members[i], words) for words in row] for i, row in enumerate(selections)]
+    return Faithfulness(
+        rates, sufficiency, comprehensiveness, np.array(token_rates, dtype=float).reshape(shape), whole, rationales
+    )
 
 
 def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...], alone: bool) -> list[bool]:
@@ -120,12 +121,18 @@ def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...],
     return [(token in chosen) == alone for token in range(len(item))]
 
 
-def _token_rates(
-    tokens: Sequence[Tokens], results: Sequence[WordScores], selections: list[list[tuple[int, ...]]]
-) -> np.ndarray:
-    rows = []
-    for item, result, row in zip(tokens, results, selections, strict=True):
-        members = tokens_of_words(item.offsets, item.content, result.words)
-        number = sum(item.content)
-        rows.append([len({t for w in words for t in members[w]}) / number if number else np.nan for words in row])
-    return np.array(rows, dtype=float).reshape(len(results), -1)
+def _token_rate(item: Tokens, members: list[list[int]], words: tuple[int, ...]) -> float:
+    number = sum(item.content)
+    return len({token for word in words for token in members[word]}) / number if number else float("nan")
+
+
+def top_words(scores: Sequence[float], rate: float, generator: np.random.Generator) -> list[int]:
+    """Indices of the ceil(rate x n) highest scores of one sentence, at least one; ties in random order.
+
+    >>> top_words([0.1, 0.9, 0.5], 0.5, np.random.default_rng(0))
+    [1, 2]
+    """
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    order = np.lexsort((generator.random(len(scores)), -np.asarray(scores, dtype=float)))
+    return sorted(int(i) for i in order[: count_at_rate(len(scores), rate)])

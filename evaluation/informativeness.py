@@ -19,19 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ..common.checks import find_named
-from ..common.correlation import spearman
+from ..common.arguments import find_named
 from ..common.files import write_atomically
-from ..common.versions import versions
+from ..common.packages import versions
 from ..data import LabelledSentence, read_conll
 from ..encoder_hardkuma import fingerprint
 from .baselines.encoder import SentenceEncoder, tracker
-from .baselines.registry import METHODS, find_method
+from .baselines.registry import GATES, METHODS, find_method
 from .baselines.words import WordScores
-from .bootstrap import Interval, bootstrap
-from .data import Corpus, find_corpora, texts_of
-from .plots import bar_plot
+from .corpora import Corpus, find_corpora, texts_of
+from .report import bar_plot
 from .results import as_json
+from .statistics import Interval, bootstrap, spearman
 
 WEIGHTS = ("gates", "integrated_gradients", "shap", "norm")
 INFORMATION = ("self_information", "information_gain")
@@ -40,7 +39,7 @@ ALL = "all"
 
 @dataclass
 class Correlation:
-    """Spearman correlation of one method's word scores with one kind of information.
+    """Spearman correlation of one method's word scores with one measure of information.
 
     Attributes:
         tag: part of speech, or "all".
@@ -97,18 +96,18 @@ def correlate(
                 for name in methods:
                     method = find_method(name)
                     bar.update(1)
-                    weighted = encoder.model if method.kind == "gates" else encoder.encoder
+                    weighted = encoder.model if method.role == GATES else encoder.encoder
                     if weighted is None:
                         continue
                     texts, words = texts_of(sentences)
                     key = (name, fingerprint(weighted))
                     scores = known[key] if key in known else method.scores(encoder, texts, words)
                     known[key] = scores
-                    for kind, values in information.items():
+                    for measure, values in information.items():
                         tags = [ALL, *_common_tags(sentences, minimum)] if corpus.name in by_tag else [ALL]
                         for tag in tags:
                             measured = _correlation(sentences, scores, values, tag, draws, seed)
-                            rows.append(Correlation(model, corpus.name, name, kind, tag, *measured))
+                            rows.append(Correlation(model, corpus.name, name, measure, tag, *measured))
     return rows
 
 
@@ -153,17 +152,17 @@ def tagged_corpus(path: str | Path) -> Corpus:
 
 
 def correlation_table(rows: Sequence[Correlation]) -> str:
-    """Markdown: methods and models down, kinds of information across, one table per corpus and tag."""
+    """Markdown: methods and models down, measures of information across, one table per corpus and tag."""
     lines = ["# Do word weights follow information?", ""]
     for corpus, tag in dict.fromkeys((row.corpus, row.tag) for row in rows):
         listed = [row for row in rows if (row.corpus, row.tag) == (corpus, tag)]
         lines += [f"## {corpus}, {'all words' if tag == ALL else tag} ({listed[0].words} words)", ""]
-        lines.append("| weights | model | " + " | ".join(f"{kind}, pooled | within" for kind in INFORMATION) + " |")
+        lines.append("| weights | model | " + " | ".join(f"{measure}, pooled | within" for measure in INFORMATION) + " |")
         lines.append("|---|---|" + "---:|---:|" * len(INFORMATION))
         for method, model in dict.fromkeys((row.method, row.model) for row in listed):
             cells = []
-            for kind in INFORMATION:
-                row = next(r for r in listed if (r.method, r.model, r.information) == (method, model, kind))
+            for measure in INFORMATION:
+                row = next(r for r in listed if (r.method, r.model, r.information) == (method, model, measure))
                 cells += [_shown(row.pooled), "" if math.isnan(row.within) else f"{row.within:.2f}"]
             lines.append(f"| {METHODS[method].title} | {model} | {' | '.join(cells)} |")
         lines.append("")
@@ -194,7 +193,7 @@ def correlation_plot(rows: Sequence[Correlation], corpus: str, information: str 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """From the command line; writes informativeness.json, .md and one plot per corpus and kind of information."""
+    """From the command line; writes informativeness.json, .md and one plot per corpus and measure of information."""
     parser = argparse.ArgumentParser(
         prog="python -m hardkuma.evaluation.informativeness", description=__doc__.splitlines()[0]
     )
@@ -237,8 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_atomically(folder / "informativeness.json", json.dumps({"versions": versions(), "rows": values}, indent=1))
     write_atomically(folder / "informativeness.md", table)
     for corpus in asked:
-        for kind in INFORMATION:
-            write_atomically(folder / f"{corpus.name}-{kind}.svg", correlation_plot(rows, corpus.name, kind))
+        for measure in INFORMATION:
+            write_atomically(folder / f"{corpus.name}-{measure}.svg", correlation_plot(rows, corpus.name, measure))
     print(table)
     return 0
 

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from ..configuration_hardkuma import ENTITIES
 from ..data import LabelledSentence
+from ..modeling_hardkuma import HardKumaModel
+from ..scoring_hardkuma import score_texts
 from .baselines.encoder import SentenceEncoder
 from .baselines.words import WordScores
-from .bootstrap import Interval, bootstrap, weighted_mean
-from .data import labels_of
+from .corpora import labels_of, read_corpus, texts_of
 from .faithfulness import RATES, Faithfulness, faithfulness
-from .geometry import alignment, uniformity
-from .ranking import Ranking, f1_from_counts, f1_of_selection
-from .spans import gold_spans, selected_spans, span_counts, span_f1
-from .stability import stability
+from .metrics import (
+    Ranking,
+    WordSpan,
+    alignment,
+    f1_from_counts,
+    f1_of_selection,
+    gold_spans,
+    selected_spans,
+    span_counts,
+    span_f1,
+    stability,
+    uniformity,
+)
+from .statistics import Interval, bootstrap, weighted_mean
 
 FAITHFULNESS = ("sufficiency", "comprehensiveness")
 GEOMETRY_RATE = 0.2
 PRECISION_RATE = 0.1  # near the share of entity words in the corpora
 Runs = Sequence[Sequence[WordScores]]
-_Statistics = dict[str, Callable[[np.ndarray], float]]  # by name: weights of the sentences -> value
-# Kinds of entity words that are easily missed: the share that is selected is measured for each.
+Statistic = Callable[[np.ndarray], dict[str, float]]  # weights of the sentences -> values by name
+# Entity words that are easily missed: the share that is selected is measured for each sort.
 HARD_WORDS: dict[str, Callable[[str], bool]] = {
     "digits": lambda word: any(character.isdigit() for character in word),
     "lower_case": str.islower,
@@ -48,11 +60,11 @@ def label_metrics(
     >>> label_metrics(sentences, [run], samples=10)["average_precision"]
     Interval(value=1.0, low=1.0, high=1.0)
     """
-    parts: list[_Statistics] = []
+    statistics: list[Statistic] = []
     for run in runs:
-        ranking = _ranking_statistics(sentences, run, seed) if ranked else {}
-        parts.append(ranking | _decision_statistics(sentences, run))
-    return _mean_of_runs(parts, len(sentences), samples, seed)
+        of_ranking = _ranking_statistic(sentences, run, seed) if ranked else _no_statistic
+        statistics.append(_joined(of_ranking, _decision_statistic(sentences, run)))
+    return _mean_of_runs(statistics, len(sentences), samples, seed)
 
 
 def lower_case_metrics(
@@ -65,12 +77,16 @@ def lower_case_metrics(
     >>> {name: round(interval.value, 2) for name, interval in lower_case_metrics(sentences, [run], 0).items()}
     {'f1_lower': 0.67, 'average_precision_lower': 1.0}
     """
-    own = [{"f1_lower": _decision_statistics(sentences, run)["f1_own"]} for run in runs]
-    measured = _mean_of_runs(own, len(sentences), samples, seed)
+    labels = labels_of(sentences)
+    counts = [f1_of_selection(labels, [one.selected or [] for one in run]) for run in runs]
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        return {"f1_lower": float(np.mean([f1_from_counts(weights @ rows) for rows in counts]))}
+
+    measured = bootstrap(statistic, len(sentences), samples, seed=seed)
     if ranked:
-        labels = labels_of(sentences)
         values = [Ranking(labels, [one.scores for one in run]).curve().average_precision() for run in runs]
-        measured["average_precision_lower"] = Interval(float(np.mean(values)), float("nan"), float("nan"))
+        measured["average_precision_lower"] = _value(float(np.mean(values)))
     return measured
 
 
@@ -89,81 +105,82 @@ def hard_words(sentences: Sequence[LabelledSentence]) -> dict[str, list[list[int
     }
 
 
-def _mean_of_runs(parts: Sequence[_Statistics], sentences: int, samples: int, seed: int) -> dict[str, Interval]:
+def _mean_of_runs(statistics: Sequence[Statistic], sentences: int, samples: int, seed: int) -> dict[str, Interval]:
     def statistic(weights: np.ndarray) -> dict[str, float]:
-        values = [{name: part(weights) for name, part in functions.items()} for functions in parts]
+        values = [one(weights) for one in statistics]
         return {name: float(np.mean([value[name] for value in values])) for name in values[0]}
 
     return bootstrap(statistic, sentences, samples, seed=seed)
 
 
-class _CurveMetrics:
-    """The ranking metrics of one run; the curve is computed once per weights."""
-
-    def __init__(self, labels: list[list[int]], run: Sequence[WordScores]):
-        self.ranking = Ranking(labels, [result.scores for result in run])
-        self.key: np.ndarray | None = None
-        self.curve: Any = None
-
-    def at(self, weights: np.ndarray) -> Any:
-        if self.key is not weights:
-            self.key, self.curve = weights, self.ranking.curve(weights)
-        return self.curve
+def _joined(first: Statistic, second: Statistic) -> Statistic:
+    return lambda weights: first(weights) | second(weights)
 
 
-def _ranking_statistics(sentences: Sequence[LabelledSentence], run: Sequence[WordScores], seed: int) -> _Statistics:
+def _no_statistic(weights: np.ndarray) -> dict[str, float]:
+    return {}
+
+
+def _ranking_statistic(sentences: Sequence[LabelledSentence], run: Sequence[WordScores], seed: int) -> Statistic:
     labels = labels_of(sentences)
-    curve = _CurveMetrics(labels, run)
-    functions: _Statistics = {
-        "average_precision": lambda w: curve.at(w).average_precision(),
-        "auroc": lambda w: curve.at(w).auroc(),
-        "f1_at_gold_rate": lambda w: curve.at(w).f1_at_gold_rate(),
-        "best_f1": lambda w: curve.at(w).best_f1(),
-        "precision_at_rate": lambda w: curve.at(w).precision_at_rate(PRECISION_RATE),
-    }
-    return functions | _span_statistics(top_of_corpus(labels, run, seed), _gold(sentences), "")
+    ranking = Ranking(labels, [result.scores for result in run])
+    of_spans = _span_statistic(top_of_corpus(labels, run, seed), sentences)
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        curve = ranking.curve(weights)
+        return {
+            "average_precision": curve.average_precision(),
+            "auroc": curve.auroc(),
+            "f1_at_gold_rate": curve.f1_at_gold_rate(),
+            "best_f1": curve.best_f1(),
+            "precision_at_rate": curve.precision_at_rate(PRECISION_RATE),
+            **of_spans(weights),
+        }
+
+    return statistic
 
 
-def _decision_statistics(sentences: Sequence[LabelledSentence], run: Sequence[WordScores]) -> _Statistics:
-    """Of runs that decide by themselves; none of the others."""
+def _decision_statistic(sentences: Sequence[LabelledSentence], run: Sequence[WordScores]) -> Statistic:
+    """Of runs that decide by themselves; nothing of the others."""
     chosen = [result.selected for result in run if result.selected is not None]
     if len(chosen) < len(run):
-        return {}
+        return _no_statistic
     counts = f1_of_selection(labels_of(sentences), chosen)
+    hard = {f"recall_{name}": f1_of_selection(labels, chosen) for name, labels in hard_words(sentences).items()}
     sizes = np.array([[sum(row), len(row)] for row in chosen], dtype=float)
-    functions: _Statistics = {
-        "f1_own": lambda w: f1_from_counts(w @ counts),
-        "precision_own": lambda w: _ratio((w @ counts)[[0, 1]]),
-        "recall_own": lambda w: _ratio((w @ counts)[[0, 2]]),
-        "selection_rate": lambda w: _ratio(w @ sizes),
-    }
-    for name, labels in hard_words(sentences).items():
-        functions[f"recall_{name}"] = _recall_statistic(f1_of_selection(labels, chosen))
-    return functions | _span_statistics(chosen, _gold(sentences), "_own")
+    of_spans = _span_statistic(chosen, sentences, "_own")
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        hits, selected, entities = weights @ counts
+        return {
+            "f1_own": f1_from_counts(weights @ counts),
+            "precision_own": _ratio(hits, selected),
+            "recall_own": _ratio(hits, entities),
+            "selection_rate": _ratio(*(weights @ sizes)),
+            **{name: _ratio(*(weights @ rows)[[0, 2]]) for name, rows in hard.items()},
+            **of_spans(weights),
+        }
+
+    return statistic
 
 
-def _recall_statistic(counts: np.ndarray) -> Callable[[np.ndarray], float]:
-    return lambda weights: _ratio((weights @ counts)[[0, 2]])
+def _span_statistic(chosen: list[list[bool]], sentences: Sequence[LabelledSentence], suffix: str = "") -> Statistic:
+    pairs = [(selected_spans(row), gold_spans(one.tags)) for row, one in zip(chosen, sentences, strict=True)]
+    counts = {f"span_f1_{match}{suffix}": _span_rows(pairs, match) for match in ("exact", "overlap")}
+    return lambda weights: {name: span_f1(weights @ rows) for name, rows in counts.items()}
 
 
-def _gold(sentences: Sequence[LabelledSentence]) -> list[list[tuple[int, int]]]:
-    return [gold_spans(sentence.tags) for sentence in sentences]
+def _span_rows(pairs: Sequence[tuple[list[WordSpan], list[WordSpan]]], match: str) -> np.ndarray:
+    return np.array([span_counts(*pair, match) for pair in pairs], dtype=float).reshape(-1, 4)
 
 
-def _span_statistics(chosen: list[list[bool]], gold: list[list[tuple[int, int]]], suffix: str) -> _Statistics:
-    return {f"span_f1_{match}{suffix}": _span_statistic(chosen, gold, match) for match in ("exact", "overlap")}
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else float("nan")
 
 
-def _span_statistic(
-    chosen: list[list[bool]], gold: list[list[tuple[int, int]]], match: str
-) -> Callable[[np.ndarray], float]:
-    rows = [span_counts(selected_spans(row), spans, match) for row, spans in zip(chosen, gold, strict=True)]
-    counts = np.array(rows, dtype=float).reshape(-1, 4)
-    return lambda weights: span_f1(weights @ counts)
-
-
-def _ratio(pair: np.ndarray) -> float:
-    return float(pair[0] / pair[1]) if pair[1] else float("nan")
+def _value(value: float) -> Interval:
+    """A value without bounds."""
+    return Interval(value, float("nan"), float("nan"))
 
 
 def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], seed: int = 0) -> list[list[bool]]:
@@ -199,20 +216,19 @@ def faithfulness_metrics(
     removal: str = "mask",
     samples: int = 1000,
     seed: int = 0,
-    progress: bool = False,
 ) -> tuple[dict[str, Interval], dict[str, list[float]], dict[str, np.ndarray]]:
     """Areas under the sufficiency and comprehensiveness curves with intervals, alignment and uniformity of the
     rationales without; the mean curves; and the areas of each sentence. All are means over runs, each with its own
     encoder."""
     pairs = zip(encoders, runs, strict=True)
-    curves_of_runs = [faithfulness(encoder, run, rates, removal, seed, progress) for encoder, run in pairs]
+    curves_of_runs = [faithfulness(encoder, run, rates, removal, seed) for encoder, run in pairs]
     areas = {name: np.mean([one.areas(getattr(one, name)) for one in curves_of_runs], axis=0) for name in FAITHFULNESS}
 
     def statistic(weights: np.ndarray) -> dict[str, float]:
         return {name: weighted_mean(values, weights) for name, values in areas.items()}
 
     curves = {"rates": list(map(float, rates))}
-    for name in ("sufficiency", "comprehensiveness", "token_rates"):
+    for name in (*FAITHFULNESS, "token_rates"):
         stacked = np.stack([getattr(one, name) for one in curves_of_runs])
         curves[name] = [round(float(value), 4) for value in np.nanmean(stacked, axis=(0, 1))]
     intervals = bootstrap(statistic, len(runs[0]), samples, seed=seed)
@@ -231,13 +247,38 @@ def _geometry(curves_of_runs: Sequence[Faithfulness]) -> dict[str, Interval]:
         values["alignment"].append(alignment(anchors, rationales))
         values["uniformity_anchor"].append(uniformity(anchors))
         values["uniformity_rationale"].append(uniformity(rationales))
-    nan = float("nan")
-    return {name: Interval(float(np.mean(row)), nan, nan) for name, row in values.items()}
+    return {name: _value(float(np.mean(row))) for name, row in values.items()}
 
 
 def stability_metrics(runs: Runs, rate: float = 0.2) -> dict[str, Interval]:
     """Agreement between runs; empty for a single one."""
     if len(runs) < 2:
         return {}
-    nan = float("nan")
-    return {f"stability_{name}": Interval(value, nan, nan) for name, value in stability(runs, rate).items()}
+    return {f"stability_{name}": _value(value) for name, value in stability(runs, rate).items()}
+
+
+def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = True) -> dict[str, float]:
+    """Of `entities`, or of the only selector, against the entity words of a labelled file: average precision of word
+    scores, F1 at the model's own threshold, and the best F1 of any threshold. For reporting, never for choosing.
+
+    A word's score is the largest selection probability of its tokens. Higher is better for all three.
+
+    Args:
+        model: in eval mode, with its tokenizer.
+        path: a CoNLL file; every tag but `O` counts as an entity word.
+        use_surface: apply the log-odds of word forms that the model holds.
+    """
+    sentences = read_corpus(path).sentences
+    texts, words = texts_of(sentences)
+    config = model.config
+    selector = config.names[config.find_selector(default=ENTITIES)]
+    scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface, selector=selector)
+    scores = [sentence.probabilities for sentence in scored]
+    labels = labels_of(sentences)
+    curve = Ranking(labels, scores).curve()
+    chosen = [[int(score > config.decision_threshold) for score in row] for row in scores]
+    return {
+        "average precision": curve.average_precision(),
+        "F1": f1_from_counts(f1_of_selection(labels, chosen).sum(0)),
+        "best F1": curve.best_f1(),
+    }

@@ -1,4 +1,4 @@
-"""Every metric by name, with its direction, as a plain object and as an `evaluate` metric that loads offline.
+"""Metrics of word scores, of selected words and of embeddings, each by name and with its direction.
 
 METRICS["average_precision"].compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
 as_evaluate("average_precision").compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
@@ -8,23 +8,317 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..common.checks import find_named
-from ..common.correlation import spearman
+from ..common.arguments import find_named
 from ..common.packages import require
-from . import geometry
+from ..configuration_hardkuma import check_choice
+from ..pooling_hardkuma import normalize
 from .baselines.encoder import SentenceEncoder
 from .baselines.words import WordScores, text_words
-from .faithfulness import RATES, faithfulness
-from .ranking import Ranking, f1_from_counts, f1_of_selection, top_words
-from .spans import gold_spans, selected_spans, span_counts, span_f1
-from .stability import jaccard, selection_rate
+from .faithfulness import RATES, faithfulness, top_words
+from .statistics import spearman
 
 CITATION = "HardKuma: learned token gates on sentence encoders."
+WordSpan = tuple[int, int]
+
+# ---- scores against labels ------------------------------------------------------------------------------------------
+# Everything is computed from one curve: how many words, and how many entity words, lie above each distinct score. Equal
+# scores are never ordered: between two thresholds the curve is a straight line, which is the mean over all orders of the
+# tied words. Weights (how often each sentence was drawn) make the bootstrap cheap.
+
+
+@dataclass
+class Curve:
+    """Cumulative weights down a ranking, from 0 on; one entry per distinct score.
+
+    Attributes:
+        above: weight of all words with at least that score.
+        hits: weight of the entity words among them.
+    """
+
+    above: np.ndarray
+    hits: np.ndarray
+
+    @property
+    def total(self) -> float:
+        return float(self.above[-1])
+
+    @property
+    def positives(self) -> float:
+        return float(self.hits[-1])
+
+    def hits_at(self, number: float) -> float:
+        """Entity words among the first `number` words (expected, where ties cross that place)."""
+        return float(np.interp(number, self.above, self.hits))
+
+    def average_precision(self) -> float:
+        """sum over thresholds of (recall gained) x precision; NaN without any entity word."""
+        if self.positives == 0:
+            return float("nan")
+        above, hits = self.above[1:], self.hits[1:]
+        precision = np.divide(hits, above, out=np.zeros_like(hits), where=above > 0)
+        return float((np.diff(self.hits) * precision).sum() / self.positives)
+
+    def auroc(self) -> float:
+        """P(an entity word outscores another word), ties half; NaN if all words are of one class."""
+        others = self.above - self.hits
+        if self.positives == 0 or others[-1] == 0:
+            return float("nan")
+        return float(np.trapezoid(self.hits, others) / (self.positives * others[-1]))
+
+    def best_f1(self) -> float:
+        """The highest F1 of any threshold: an upper bound, chosen with the labels."""
+        if self.positives == 0:
+            return float("nan")
+        return float((2 * self.hits / (self.above + self.positives)).max())
+
+    def f1_at_gold_rate(self) -> float:
+        """F1 when as many words are selected as there are entity words (precision = recall = F1)."""
+        return self.hits_at(self.positives) / self.positives if self.positives else float("nan")
+
+    def precision_at_rate(self, rate: float = 0.1) -> float:
+        """Share of entity words among the top `rate` of all words."""
+        if not 0 < rate <= 1:
+            raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+        return self.hits_at(rate * self.total) / (rate * self.total) if self.total else float("nan")
+
+    def precision_recall(self, points: int = 101) -> tuple[list[float], list[float]]:
+        """(recall, precision) at evenly spaced recalls, for a plot."""
+        if self.positives == 0:
+            return [], []
+        recall = np.linspace(0, 1, points)[1:]
+        # Where the curve is flat the first (highest) threshold counts.
+        keep = np.concatenate([[True], np.diff(self.hits) > 0])
+        above = np.interp(recall * self.positives, self.hits[keep], self.above[keep])
+        return recall.tolist(), (recall * self.positives / above).tolist()
+
+
+class Ranking:
+    """Words of many sentences, sorted once; `curve` gives the cumulative counts under any sentence weights.
+
+    >>> ranking = Ranking([[1, 0], [0, 1]], [[0.9, 0.1], [0.5, 0.4]])
+    >>> ranking.curve().average_precision().__round__(4)
+    0.8333
+    """
+
+    def __init__(self, labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]):
+        flat, values, sentences = _flatten(labels, scores)
+        order = np.argsort(-values, kind="stable")
+        self.number = len(labels)
+        self._labels, self._sentences = flat[order], sentences[order]
+        ranked = values[order]
+        self._ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)) if len(ranked) else np.zeros(0, dtype=int)
+
+    def curve(self, weights: np.ndarray | None = None) -> Curve:
+        """The curve with `weights` (sentences,) times each sentence; once each by default."""
+        of_words = np.ones(len(self._labels)) if weights is None else np.asarray(weights, dtype=float)[self._sentences]
+        above = np.cumsum(of_words)[self._ends]
+        hits = np.cumsum(of_words * self._labels)[self._ends]
+        return Curve(np.concatenate([[0.0], above]), np.concatenate([[0.0], hits]))
+
+
+def _flatten(
+    labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if len(labels) != len(scores):
+        raise ValueError(f"labels of {len(labels)} sentences, but scores of {len(scores)}; give both for every sentence.")
+    for number, (row, values) in enumerate(zip(labels, scores, strict=True)):
+        if len(row) != len(values):
+            given = f"{len(row)} labels but {len(values)} scores"
+            raise ValueError(f"sentence {number} has {given}; give one of each per word.")
+    flat = np.array([int(bool(value)) for row in labels for value in row], dtype=float)
+    flat_scores = np.array([float(value) for row in scores for value in row], dtype=float)
+    if not np.isfinite(flat_scores).all():
+        count = int((~np.isfinite(flat_scores)).sum())
+        raise ValueError(f"{count} scores are NaN or infinite; a ranking needs finite numbers.")
+    sentences = np.repeat(np.arange(len(labels)), [len(row) for row in labels])
+    return flat, flat_scores, sentences
+
+
+def f1_of_selection(labels: Sequence[Sequence[int]], selected: Sequence[Sequence[int]]) -> np.ndarray:
+    """(sentences, 3): entity words selected, words selected, entity words. `f1_from_counts` of the sum is the F1.
+
+    >>> f1_from_counts(f1_of_selection([[1, 0, 0]], [[1, 1, 0]]).sum(0)).__round__(4)
+    0.6667
+    """
+    rows = []
+    for truth, chosen in zip(labels, selected, strict=True):
+        pairs = [(bool(t), bool(c)) for t, c in zip(truth, chosen, strict=True)]
+        rows.append([sum(t and c for t, c in pairs), sum(c for _, c in pairs), sum(t for t, _ in pairs)])
+    return np.array(rows, dtype=float).reshape(-1, 3)
+
+
+def f1_from_counts(counts: np.ndarray) -> float:
+    """2 hits / (selected + true); NaN where both are none.
+
+    >>> f1_from_counts(np.array([1, 2, 2]))
+    0.5
+    """
+    hits, chosen, truth = counts
+    return float(2 * hits / (chosen + truth)) if chosen + truth else float("nan")
+
+
+# ---- spans: runs of selected words against entities -----------------------------------------------------------------
+
+
+def selected_spans(selected: Sequence[int]) -> list[WordSpan]:
+    """Adjacent selected words merged: (first, last + 1) word indices.
+
+    >>> selected_spans([0, 1, 1, 0, 1])
+    [(1, 3), (4, 5)]
+    """
+    spans, start = [], None
+    for i, value in enumerate([*selected, 0]):
+        if value and start is None:
+            start = i
+        elif not value and start is not None:
+            spans.append((start, i))
+            start = None
+    return spans
+
+
+def gold_spans(tags: Sequence[str]) -> list[WordSpan]:
+    """Entities of BIO, IOB1, BIOES or BILOU tags: (first, last + 1) word indices.
+
+    >>> gold_spans(["B-LOC", "I-LOC", "B-LOC", "O", "I-PER", "I-ORG", "S-LOC"])
+    [(0, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
+    """
+    spans, start, before = [], None, "O"
+    for i, tag in enumerate([*tags, "O"]):
+        prefix, _, entity = tag.partition("-")
+        prefix_before, _, entity_before = before.partition("-")
+        begins = tag != "O" and (
+            before == "O" or prefix in ("B", "S", "U") or prefix_before in ("E", "L", "S", "U") or entity != entity_before
+        )
+        if start is not None and (tag == "O" or begins):
+            spans.append((start, i))
+            start = None
+        if begins:
+            start = i
+        before = tag
+    return spans
+
+
+def span_counts(predicted: Sequence[WordSpan], gold: Sequence[WordSpan], match: str = "exact") -> list[int]:
+    """[predicted spans that are right, predicted, entities that are met, entities] of one sentence.
+
+    exact: the same first and last word. overlap: at least one word in common.
+
+    >>> span_counts([(0, 3)], [(0, 1), (2, 3)], "overlap")
+    [1, 1, 2, 2]
+    """
+    check_choice("match", match, ("exact", "overlap"))
+
+    def meets(a: WordSpan, b: WordSpan) -> bool:
+        return a == b if match == "exact" else a[0] < b[1] and b[0] < a[1]
+
+    right = sum(any(meets(span, entity) for entity in gold) for span in predicted)
+    met = sum(any(meets(span, entity) for span in predicted) for entity in gold)
+    return [right, len(predicted), met, len(gold)]
+
+
+def span_f1(counts: np.ndarray) -> float:
+    """F1 of summed counts: harmonic mean of right / predicted and met / entities.
+
+    >>> span_f1(np.array([1, 2, 1, 1])).__round__(4)
+    0.6667
+    """
+    right, predicted, met, entities = (float(value) for value in counts)
+    if predicted + entities == 0:
+        return float("nan")
+    precision = right / predicted if predicted else 0.0
+    recall = met / entities if entities else 0.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+# ---- do two runs say the same? --------------------------------------------------------------------------------------
+
+
+def jaccard(first: Sequence[int], second: Sequence[int]) -> float:
+    """|A and B| / |A or B|; 1 if both are empty.
+
+    >>> jaccard([1, 2], [2, 3]).__round__(4)
+    0.3333
+    """
+    union = set(first) | set(second)
+    return len(set(first) & set(second)) / len(union) if union else 1.0
+
+
+def stability(runs: Sequence[Sequence[WordScores]], rate: float = 0.2, seed: int = 0) -> dict[str, float]:
+    """Agreement between runs (seeds): the mean over pairs of runs and over sentences of two words or more.
+
+    Args:
+        runs: for each seed, the word scores of the same texts.
+        rate: fraction of words that counts as selected, for the overlap.
+
+    Returns:
+        `spearman` of the scores and `jaccard` of the selections; higher is better. NaN for a single run.
+
+    >>> run = [WordScores("a b c", [(0, 1), (2, 3), (4, 5)], [0.1, 0.2, 0.3])]
+    >>> stability([run, run])
+    {'spearman': 1.0, 'jaccard': 1.0}
+    """
+    correlations, overlaps = [], []
+    for one, other in combinations(runs, 2):
+        for a, b in zip(one, other, strict=True):
+            if a.words != b.words:
+                raise ValueError(f"the runs saw different words of {a.text[:40]!r}; give the same texts and offsets.")
+            if len(a.words) < 2:
+                continue
+            correlations.append(spearman(a.scores, b.scores))
+            picks = [top_words(x.scores, rate, np.random.default_rng([seed, *x.text.encode()])) for x in (a, b)]
+            overlaps.append(jaccard(*picks))
+    return {"spearman": _mean(correlations), "jaccard": _mean(overlaps)}
+
+
+def selection_rate(selected: Sequence[Sequence[int]]) -> float:
+    """Share of words that are selected.
+
+    >>> selection_rate([[1, 0], [0, 0]])
+    0.25
+    """
+    flat = [bool(value) for row in selected for value in row]
+    return sum(flat) / len(flat) if flat else float("nan")
+
+
+def _mean(values: Sequence[float]) -> float:
+    finite = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite)) if finite else float("nan")
+
+
+# ---- embeddings on the unit sphere (Wang and Isola, 2020) -----------------------------------------------------------
+
+
+def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
+    """Mean of ||x - y||^power over pairs (rows) of unit vectors; lower is better.
+
+    >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]])).__round__(4)
+    2.0
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise ValueError(f"pairs of (number, dim) vectors expected, got {tuple(first.shape)} and {tuple(second.shape)}.")
+    return float((normalize(first.float()) - normalize(second.float())).norm(dim=-1).pow(power).mean())
+
+
+def uniformity(vectors: Tensor, scale: float = 2.0) -> float:
+    """log of the mean over pairs of exp(-scale ||x - y||^2), for unit vectors; lower is better.
+
+    >>> uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).__round__(4)  # -2 x 4
+    -8.0
+    """
+    if vectors.ndim != 2 or len(vectors) < 2:
+        raise ValueError(f"at least 2 vectors (number, dim) expected, got {tuple(vectors.shape)}.")
+    distances = torch.pdist(normalize(vectors.double()))
+    return float(torch.logsumexp(-scale * distances.square(), 0) - torch.tensor(float(len(distances))).log())
+
+
+# ---- by name --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -33,7 +327,7 @@ class WordMetric:
 
     Attributes:
         higher_is_better: True, False, or None where neither is (a rate).
-        predictions, references: kind of the values per sentence: "scores", "decisions" (0/1), "labels" (0/1), "tags",
+        predictions, references: what is given per sentence: "scores", "decisions" (0/1), "labels" (0/1), "tags",
             "vector", "text", or None where there is no reference.
         function: (predictions, references, **options) -> value.
     """
@@ -67,45 +361,27 @@ class WordMetric:
         return {self.name: self.function(predictions, references, **options)}
 
 
-def _from_curve(name: str) -> Callable[..., float]:
+def _of_curve(name: str, description: str) -> WordMetric:
     def function(predictions: Sequence[Any], references: Sequence[Any], **options: Any) -> float:
         return getattr(Ranking(references, predictions).curve(), name)(**options)
 
-    return function
-
-
-def _precision_at_rate(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.1) -> float:
-    return Ranking(references, predictions).curve().precision_at_rate(rate)
+    return WordMetric(name, description, True, "scores", "labels", function)
 
 
 def _f1(predictions: Sequence[Any], references: Sequence[Any]) -> float:
     return f1_from_counts(f1_of_selection(references, predictions).sum(0))
 
 
-def _spans(match: str) -> Callable[..., float]:
+def _of_spans(match: str, description: str) -> WordMetric:
     def function(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-        rows = [
-            span_counts(selected_spans(chosen), gold_spans(tags), match)
-            for chosen, tags in zip(predictions, references, strict=True)
-        ]
+        pairs = zip(predictions, references, strict=True)
+        rows = [span_counts(selected_spans(chosen), gold_spans(tags), match) for chosen, tags in pairs]
         return span_f1(np.array(rows).sum(0))
 
-    return function
+    return WordMetric(f"span_f1_{match}", description, True, "decisions", "tags", function)
 
 
-def _agreement(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    values = [spearman(a, b) for a, b in zip(predictions, references, strict=True)]
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
-def _overlap(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.2, seed: int = 0) -> float:
-    def top(scores: Sequence[float]) -> list[int]:
-        return top_words(scores, rate, np.random.default_rng(seed))
-
-    return float(np.mean([jaccard(top(a), top(b)) for a, b in zip(predictions, references, strict=True)]))
-
-
-def _faithful(curve: str) -> Callable[..., float]:
+def _of_faithfulness(name: str, description: str) -> WordMetric:
     def function(
         predictions: Sequence[Any],
         references: Sequence[str],
@@ -117,101 +393,49 @@ def _faithful(curve: str) -> Callable[..., float]:
         spans = text_words(references, words)
         results = [WordScores(text, s, list(p)) for text, s, p in zip(references, spans, predictions, strict=True)]
         measured = faithfulness(encoder, results, rates, removal)
-        return float(np.nanmean(measured.areas(getattr(measured, curve))))
+        return float(np.nanmean(measured.areas(getattr(measured, name))))
 
-    return function
+    return WordMetric(name, description, True, "scores", "text", function)
+
+
+def _agreement(predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    return _mean([spearman(a, b) for a, b in zip(predictions, references, strict=True)])
+
+
+def _overlap(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.2, seed: int = 0) -> float:
+    def top(scores: Sequence[float]) -> list[int]:
+        return top_words(scores, rate, np.random.default_rng(seed))
+
+    return _mean([jaccard(top(a), top(b)) for a, b in zip(predictions, references, strict=True)])
 
 
 def _alignment(predictions: Sequence[Any], references: Sequence[Any], power: float = 2.0) -> float:
-    return geometry.alignment(torch.as_tensor(np.array(predictions)), torch.as_tensor(np.array(references)), power)
+    return alignment(torch.as_tensor(np.array(predictions)), torch.as_tensor(np.array(references)), power)
 
 
 def _uniformity(predictions: Sequence[Any], scale: float = 2.0) -> float:
-    return geometry.uniformity(torch.as_tensor(np.array(predictions)), scale)
+    return uniformity(torch.as_tensor(np.array(predictions)), scale)
 
 
 _ALL = (
-    WordMetric(
-        "average_precision",
-        "Area under the precision-recall curve of word scores, over the words of all sentences together.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("average_precision"),
-    ),
-    WordMetric(
-        "auroc",
-        "Probability that an entity word outscores another word, ties half.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("auroc"),
-    ),
+    _of_curve("average_precision", "Area under the precision-recall curve of the words of all sentences together."),
+    _of_curve("auroc", "Probability that an entity word outscores another word, ties half."),
     WordMetric("f1", "F1 of the words that a model selects by its own threshold.", True, "decisions", "labels", _f1),
-    WordMetric(
-        "f1_at_gold_rate",
-        "F1 when the top words are selected, as many as there are entity words.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("f1_at_gold_rate"),
-    ),
-    WordMetric(
-        "best_f1",
-        "F1 at the threshold that is best for the labels: an upper bound.",
-        True,
-        "scores",
-        "labels",
-        _from_curve("best_f1"),
-    ),
-    WordMetric(
-        "precision_at_rate",
-        "Share of entity words among the top words of all sentences together, at `rate` (0.1).",
-        True,
-        "scores",
-        "labels",
-        _precision_at_rate,
-    ),
-    WordMetric(
-        "span_f1_exact",
-        "F1 of runs of selected words against entities with the same first and last word.",
-        True,
-        "decisions",
-        "tags",
-        _spans("exact"),
-    ),
-    WordMetric(
-        "span_f1_overlap",
-        "F1 of runs of selected words against entities that share a word with them.",
-        True,
-        "decisions",
-        "tags",
-        _spans("overlap"),
-    ),
+    _of_curve("f1_at_gold_rate", "F1 when the top words are selected, as many as there are entity words."),
+    _of_curve("best_f1", "F1 at the threshold that is best for the labels: an upper bound."),
+    _of_curve("precision_at_rate", "Share of entity words among the top words of all sentences, at `rate` (0.1)."),
+    _of_spans("exact", "F1 of runs of selected words against entities with the same first and last word."),
+    _of_spans("overlap", "F1 of runs of selected words against entities that share a word with them."),
     WordMetric("selection_rate", "Share of words that are selected.", None, "decisions", None, selection_rate),
-    WordMetric(
-        "sufficiency",
-        "Cosine of the top words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=.",
-        True,
-        "scores",
-        "text",
-        _faithful("sufficiency"),
+    _of_faithfulness(
+        "sufficiency", "Cosine of the top words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=."
     ),
-    WordMetric(
+    _of_faithfulness(
         "comprehensiveness",
         "1 - cosine of the other words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=.",
-        True,
-        "scores",
-        "text",
-        _faithful("comprehensiveness"),
     ),
     WordMetric(
-        "stability_spearman",
-        "Rank correlation of two runs' word scores, mean over sentences.",
-        True,
-        "scores",
-        "scores",
-        _agreement,
+        "stability_spearman", "Rank correlation of two runs, mean over sentences.", True, "scores", "scores", _agreement
     ),
     WordMetric(
         "stability_jaccard",
@@ -263,7 +487,7 @@ def as_evaluate(name: str, **options: Any) -> Any:
     metric = find_metric(name)
     evaluate, datasets = require("evaluate", "benchmark"), require("datasets", "benchmark")
     many = datasets.Sequence
-    kinds = {
+    types = {
         "scores": many(datasets.Value("float64")),
         "vector": many(datasets.Value("float64")),
         "decisions": many(datasets.Value("int64")),
@@ -271,9 +495,9 @@ def as_evaluate(name: str, **options: Any) -> Any:
         "tags": many(datasets.Value("string")),
         "text": datasets.Value("string"),
     }
-    features = {"predictions": kinds[metric.predictions]}
+    features = {"predictions": types[metric.predictions]}
     if metric.references is not None:
-        features["references"] = kinds[metric.references]
+        features["references"] = types[metric.references]
 
     base: Any = evaluate.Metric
 

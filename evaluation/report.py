@@ -1,7 +1,10 @@
-"""The HTML report: one file, nothing fetched, no script; every text in it is escaped."""
+"""The HTML report with its plots: one file, nothing fetched, no script; every text in it is escaped."""
 
 from __future__ import annotations
 
+import io
+import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import zip_longest
@@ -9,17 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from ..common.files import write_atomically
-from ..common.packages import available
+from ..common.packages import available, require
 from ..common.rendering.html import document_head, page_foot, shade
+from ..common.rendering.style import BASE_STYLE
 from ..data import LabelledSentence
 from ..gate_head_hardkuma import count_at_rate
-from ._style import STYLE
-from .plots import GREY, line_plot, scatter_plot, style_of
+from .baselines.registry import GATES, REFERENCE
 from .results import MethodResult
-from .table import LEGEND, Table, cell, corpus_tables, in_order, values_of
+from .tables import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
 COLOURED = 6  # lines of a plot that have colours
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
+# Readable on white and on near-black; told apart by line style as well as by colour.
+COLORS = ("#2f6fde", "#d9730d", "#1a9e5c", "#c2379a", "#8a6fd1", "#b08900", "#d64545", "#0e94a6", "#7d8b2f", "#8c8c8c")
+STYLES = ("solid", "dashed", "dotted", "dashdot")
+GREY: Mapping[str, Any] = {"color": "#9aa0a6", "linestyle": "solid", "linewidth": 0.8, "zorder": 1}
+_INK = "#010203"  # stands for the page's text colour
+_WIDTH, _HEIGHT = 4.6, 3.5  # inches; small, so that labels stay readable on a phone
 
 
 def write_report(
@@ -84,7 +93,7 @@ def _table(table: Table) -> str:
             main, _, bounds = cell(result, column).partition(" [")
             spread = f' <span class="spread">{escape(bounds.rstrip("]").replace(", ", " to "))}</span>' if bounds else ""
             cells.append(f"<td{top}>{escape(main)}{spread}</td>")
-        rows.append(f'<tr class="{escape(result.kind)}"><th scope="row">{escape(result.title)}</th>{"".join(cells)}</tr>')
+        rows.append(f'<tr class="{escape(result.role)}"><th scope="row">{escape(result.title)}</th>{"".join(cells)}</tr>')
     heading = f'<thead><tr><th scope="col">method</th>{head}</tr></thead>'
     shown = f"<table>{heading}<tbody>{''.join(rows)}</tbody></table>"
     title, note = f"<h3>{escape(table.title)}</h3>", f'<p class="small">{escape(table.note)}</p>'
@@ -99,7 +108,7 @@ def _hyphenated(heading: str) -> str:
 
 def _best(results: Sequence[MethodResult], name: str) -> float | None:
     """The best value of a column; reference lines do not compete."""
-    values = [values_of(result, name).get("value") for result in results if result.kind != "reference"]
+    values = [values_of(result, name).get("value") for result in results if result.role != REFERENCE]
     return max((value for value in values if value is not None), default=None)
 
 
@@ -140,7 +149,7 @@ def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
     """How each method is drawn: the leading ones in colour, all others in grey, which would hide them."""
     leading = _leading_methods(results)
     coloured = [result for result in results if result.method in leading]
-    styles = {result.method: style_of(i, result.kind == "gates") for i, result in enumerate(coloured)}
+    styles = {result.method: style_of(i, result.role == GATES) for i, result in enumerate(coloured)}
     return {result.method: styles.get(result.method, GREY) for result in results}
 
 
@@ -152,7 +161,7 @@ def _leading_methods(results: Sequence[MethodResult], number: int = COLOURED) ->
     rankings = []
     for metric in ("average_precision", "sufficiency", "comprehensiveness"):
         ranked = sorted((r for r in results if r.value(metric) is not None), key=lambda r: -(r.value(metric) or 0.0))
-        gates, others = ([r.method for r in ranked if (r.kind == "gates") == wanted] for wanted in (True, False))
+        gates, others = ([r.method for r in ranked if (r.role == GATES) == wanted] for wanted in (True, False))
         rankings.append(gates[:1] + others + gates[1:])
     in_turn = [method for rank in zip_longest(*rankings) for method in rank if method is not None]
     in_turn += [result.method for result in results]
@@ -189,15 +198,15 @@ def _examples(results: Sequence[MethodResult], sentences: Sequence[LabelledSente
         rows = [_example_row("labels", _gold_words(sentence), "gold")]
         for result in results:
             if number < len(result.examples):
-                rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[number]), result.kind))
+                rows.append(_example_row(result.title, _shaded_words(sentence, result.examples[number]), result.role))
         opened = " open" if number == 0 else ""
         blocks.append(f"<details{opened}><summary>{escape(sentence.text)}</summary><dl>{''.join(rows)}</dl></details>")
     explained = "The stronger the shade, the more important within the sentence; underlined words are its top fifth."
     return f'<h3>The same sentences, side by side</h3><p class="small">{explained}</p>{"".join(blocks)}'
 
 
-def _example_row(title: str, words: str, kind: str) -> str:
-    return f'<div class="{escape(kind)}"><dt>{escape(title)}</dt><dd>{words}</dd></div>'
+def _example_row(title: str, words: str, role: str) -> str:
+    return f'<div class="{escape(role)}"><dt>{escape(title)}</dt><dd>{words}</dd></div>'
 
 
 def _gold_words(sentence: LabelledSentence) -> str:
@@ -225,3 +234,172 @@ def _versions(results: Sequence[MethodResult]) -> str:
         known |= result.versions
     listed = ", ".join(f"{name} {version}" for name, version in known.items())
     return f'<p class="small">{escape(listed)}</p>'
+
+
+# ---- plots: SVG text that follows the page's text colour, in light and in dark --------------------------------------
+
+
+def style_of(number: int, highlight: bool = False) -> dict[str, Any]:
+    """Colour, line style and width of the n-th line.
+
+    >>> style_of(0)["color"] == style_of(10)["color"], style_of(0)["linestyle"], style_of(10)["linestyle"]
+    (True, 'solid', 'dashed')
+    """
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "linestyle": STYLES[number // len(COLORS) % len(STYLES)],
+        "linewidth": 3.0 if highlight else 1.3,
+        "zorder": 3 if highlight else 2,
+    }
+
+
+def line_plot(
+    lines: Sequence[tuple[Sequence[float], Sequence[float], Mapping[str, Any]]],
+    x_label: str,
+    y_label: str,
+    title: str,
+    x_range: tuple[float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
+) -> str:
+    """Lines of (x, y, style) as SVG.
+
+    >>> line_plot([([0, 1], [0, 1], style_of(0))], "recall", "precision", "a plot")[:30]
+    '<svg role="img" aria-label="a '
+    """
+    figure, axes = _axes(x_label, y_label)
+    for x, y, style in lines:
+        axes.plot(x, y, **style)
+    if x_range is not None:
+        axes.set_xlim(*x_range)
+    if y_range is not None:
+        axes.set_ylim(*y_range)
+    return _svg(figure, title)
+
+
+def scatter_plot(
+    points: Sequence[tuple[float, float, str, Mapping[str, Any]]], x_label: str, y_label: str, title: str
+) -> str:
+    """Points of (x, y, short label, style) over a logarithmic x axis, as SVG."""
+    figure, axes = _axes(x_label, y_label)
+    axes.set_xscale("log")
+    for x, y, _, style in points:
+        axes.scatter([x], [y], color=style["color"], s=60 if style["linewidth"] > 2 else 28, zorder=style["zorder"])
+    axes.margins(x=0.12, y=0.1)
+    figure.draw_without_rendering()  # fixes the scales, so that labels can be placed in pixels
+    taken = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in points]
+    for (x, y, label, _), here in zip(points, list(taken), strict=True):
+        shift = _free_spot(here, taken)
+        axes.annotate(
+            label, (x, y), xytext=shift, textcoords="offset points", fontsize=9, color=_INK, ha="center", va="center"
+        )
+    return _svg(figure, title)
+
+
+def _free_spot(here: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[float, float]:
+    """Where around a point a label covers no point and no label; the offset in points, noted in `taken`."""
+    scale = 100 / 72  # pixels per point at matplotlib's resolution
+    ring = [(r * cos, r * sin) for r in (10, 18, 26) for cos, sin in _DIRECTIONS]
+    for dx, dy in ring:
+        spot = (here[0] + dx * scale, here[1] + dy * scale)
+        if all(abs(spot[0] - x) > 15 or abs(spot[1] - y) > 13 for x, y in taken):
+            taken.append(spot)
+            return dx, dy
+    return ring[0]
+
+
+_DIRECTIONS = ((0.8, 0.6), (0.8, -0.6), (-0.8, 0.6), (-0.8, -0.6), (0, 1), (0, -1), (1, 0), (-1, 0))
+
+
+def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label: str, title: str) -> str:
+    """Horizontal bars, one colour per name, grouped; as SVG. NaN leaves a gap."""
+    height = 1.0 + 0.14 * len(groups) * (len(bars) + 1) + 0.19 * math.ceil(len(bars) / 2)  # the last is the legend's
+    figure, axes = _axes(x_label, "", height)
+    thick = 0.8 / max(1, len(bars))
+    for number, (name, values) in enumerate(bars.items()):
+        heights = [i + number * thick for i in range(len(groups))]
+        axes.barh(heights, values, height=thick * 0.92, color=COLORS[number % len(COLORS)], zorder=2, label=name)
+    if bars:
+        figure.legend(loc="outside lower center", ncols=2, labelcolor=_INK, frameon=False, fontsize=8.5)
+    axes.set_yticks([i + 0.4 - thick / 2 for i in range(len(groups))], list(groups))
+    axes.invert_yaxis()
+    axes.axvline(0, color=_INK, linewidth=0.8)
+    return _svg(figure, title)
+
+
+def _axes(x_label: str, y_label: str, height: float = _HEIGHT) -> tuple[Any, Any]:
+    require("matplotlib", "benchmark")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    figure.patch.set_alpha(0)
+    axes.patch.set_alpha(0)
+    axes.set_xlabel(x_label, color=_INK, fontsize=11)
+    axes.set_ylabel(y_label, color=_INK, fontsize=11)
+    axes.grid(color="#888888", alpha=0.3, linewidth=0.6)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(_INK)
+    axes.tick_params(which="both", colors=_INK, labelcolor=_INK, labelsize=10)
+    return figure, axes
+
+
+def _svg(figure: Any, title: str) -> str:
+    import matplotlib
+
+    target = io.StringIO()
+    # Text as text: small, selectable, in the page's font. A fixed salt: the same numbers give the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
+        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+    text = target.getvalue()
+    text = text[text.index("<svg") :].replace(_INK, "currentColor")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Ids must be unique in a page with several plots.
+    prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
+    text = re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{prefix}-\1"', text)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    name = escape(title, quote=True)
+    return text.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+
+
+# ---- style: system fonts, light and dark, readable from phone to desktop --------------------------------------------
+
+STYLE = (
+    BASE_STYLE
+    + """
+h2 { margin: 2.5rem 0 .5rem; font-size: 1.3rem; }
+h3 { margin: 1.5rem 0 .5rem; font-size: 1.05rem; }
+code { background: var(--card); padding: .1em .3em; border-radius: .25em; overflow-wrap: anywhere; }
+a { color: var(--accent); } nav a { margin-right: 1rem; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .5rem; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+tbody tr:last-child > * { border-bottom: 0; }
+thead th { background: var(--card); vertical-align: bottom; white-space: normal; font-weight: 600; hyphens: manual; }
+th:first-child { position: sticky; left: 0; background: var(--page); text-align: left; font-weight: 400;
+  min-width: 11rem; max-width: 15rem; white-space: normal; }
+thead th:first-child { background: var(--card); font-weight: 600; }
+tr.gates th, tr.gates td { font-weight: 600; } tr.reference > *, tr.encoder > * { color: var(--soft); font-style: italic; }
+td.best { box-shadow: inset 0 -2px var(--accent); }
+.spread { display: block; color: var(--soft); font-size: .75rem; font-weight: 400; font-style: normal; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
+figure { margin: 0; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink); }
+figure svg { width: 100%; height: auto; display: block; } figcaption { color: var(--soft); font-size: .875rem; }
+.key { list-style: none; padding: 0; margin: .5rem 0 1rem; display: grid; font-size: .875rem; gap: .1rem 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr)); }
+.swatch { display: inline-block; width: 1.8rem; margin-right: .5rem; vertical-align: middle; }
+details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; padding: .5rem .75rem; }
+summary { cursor: pointer; overflow-wrap: anywhere; } dl { margin: .5rem 0 0; }
+dl > div { display: grid; grid-template-columns: 15rem 1fr; gap: 0 1rem; padding: .3rem 0;
+  border-top: 1px solid var(--line); }
+dt { color: var(--soft); font-size: .875rem; } dd { margin: 0; overflow-wrap: anywhere; line-height: 1.9; }
+.gates dt { color: var(--ink); font-weight: 600; } .gold b { border-bottom: 2px solid var(--accent); }
+mark.top { text-decoration: underline; text-decoration-thickness: 2px; text-underline-offset: .2em; }
+@media (max-width: 40rem) { dl > div { grid-template-columns: 1fr; }
+  th:first-child { min-width: 6.5rem; max-width: 7.5rem; } th, td { padding: .3rem .45rem; } }
+@media print { .scroll { overflow: visible; } }
+"""
+)

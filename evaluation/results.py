@@ -1,19 +1,21 @@
-"""Results on disk: one JSON file per corpus and method, written whole or not at all, found again by its settings."""
+"""Results: one JSON file per corpus and method, found again by its settings, and gates compared with each baseline."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..common.files import write_atomically
-from .bootstrap import Interval
+import numpy as np
 
-FORMAT = 2  # raise it when the numbers of an older version are no longer comparable
+from ..common.files import write_atomically
+from .baselines.registry import GATES
+from .statistics import Interval, bootstrap, weighted_mean
+
+FORMAT = 3  # raise it when the numbers of an older version are no longer comparable
 
 
 @dataclass
@@ -21,7 +23,7 @@ class MethodResult:
     """One method on one corpus.
 
     Attributes:
-        method, title, kind, cost: from the registry.
+        method, title, role, cost: from the registry.
         corpus: name of the corpus; sentences, words: size of the sample.
         runs: seeds or checkpoints that the numbers are a mean of.
         settings: all that the numbers depend on.
@@ -39,7 +41,7 @@ class MethodResult:
 
     method: str
     title: str
-    kind: str
+    role: str
     cost: str
     corpus: str
     sentences: int
@@ -74,15 +76,6 @@ class MethodResult:
         return self.metrics.get(metric, {}).get("value")
 
 
-def settings_key(settings: Mapping[str, Any]) -> str:
-    """A digest of settings: equal settings, equal key.
-
-    >>> settings_key({"a": 1, "b": 2}) == settings_key({"b": 2, "a": 1})
-    True
-    """
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
 def as_json(interval: Interval) -> dict[str, float | None]:
     """A value with its bounds; NaN, which JSON does not know, as None.
 
@@ -108,7 +101,7 @@ def load_result(path: Path, settings: Mapping[str, Any] | None = None) -> Method
         result = MethodResult(**values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if settings is not None and settings_key(result.settings) != settings_key(settings):
+    if settings is not None and result.settings != json.loads(json.dumps(settings)):
         return None
     return result
 
@@ -116,3 +109,49 @@ def load_result(path: Path, settings: Mapping[str, Any] | None = None) -> Method
 def result_path(folder: Path, corpus: str, method: str) -> Path:
     """Where the result of a method on a corpus lies."""
     return folder / "results" / corpus / f"{method.replace('@', '--')}.json"
+
+
+def paired_differences(ours: Sequence[MethodResult], theirs: Sequence[MethodResult], samples: int) -> dict[str, Interval]:
+    """Mean over sentences of (ours - theirs) for sufficiency and comprehensiveness, where both have values.
+
+    Each draw takes the same sentences of both, so that what makes a sentence hard for all cancels out.
+
+    Args:
+        ours, theirs: results on the same corpora, in the same order.
+        samples: draws for the intervals.
+
+    >>> def result(*values):
+    ...     areas = {"sufficiency": values}
+    ...     return MethodResult("m", "m", "baseline", "1", "c", 3, 9, 1, {}, "", {}, "", 0, 0, 0, areas=areas)
+    >>> paired_differences([result(0.5, 0.75, 0.25)], [result(0.25, 0.5, None)], 10)
+    {'sufficiency': Interval(value=0.25, low=0.25, high=0.25)}
+    """
+    gaps = {
+        name: np.concatenate([_gap(a.areas[name], b.areas[name]) for a, b in zip(ours, theirs, strict=True)])
+        for name in ours[0].areas
+    }
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        return {name: weighted_mean(values, weights) for name, values in gaps.items()}
+
+    return bootstrap(statistic, max(map(len, gaps.values()), default=0), samples)
+
+
+def _gap(ours: Sequence[float | None], theirs: Sequence[float | None]) -> np.ndarray:
+    return np.array(ours, dtype=float) - np.array(theirs, dtype=float)
+
+
+def faithful_gates(results: Sequence[MethodResult]) -> MethodResult | None:
+    """The gates that baselines are compared with: the row of meaning, or the first whose faithfulness was measured."""
+    gates = [result for result in results if result.role == GATES and result.areas]
+    return min(gates, key=lambda result: not result.method.startswith("gates_meaning"), default=None)
+
+
+def compare_faithfulness(results: Sequence[MethodResult], samples: int) -> None:
+    """Write `differences` into the results of one corpus; none where there are no gates, or for these themselves."""
+    gates = faithful_gates(results)
+    for result in results:
+        result.differences = {}
+        if gates is not None and result.areas and result is not gates:
+            found = paired_differences([gates], [result], samples)
+            result.differences = {name: as_json(interval) for name, interval in found.items()}

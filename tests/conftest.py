@@ -73,7 +73,7 @@ FAMILIES = (
 )
 # Families that take position ids: removed tokens are left out of their batches (see `encode_kept`).
 PACKED_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "hardkuma_static")
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 37}
 
 
 def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
@@ -94,7 +94,7 @@ def make_tokenizer(special: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **roles)
 
 
-def encoder_config(family: str) -> PreTrainedConfig:
+def encoder_config(family: str, layers: int = 2) -> PreTrainedConfig:
     from transformers import (
         AlbertConfig,
         BertConfig,
@@ -112,34 +112,35 @@ def encoder_config(family: str) -> PreTrainedConfig:
 
     from hardkuma.configuration_hardkuma import StaticEncoderConfig
 
-    tokenizer = make_tokenizer()
+    tokenizer, small = make_tokenizer(), {**SMALL, "num_hidden_layers": layers}
     common = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}
     tokens = {"bos_token_id": 0, "eos_token_id": 3}
     if family == "bert":
-        return BertConfig(**SMALL, **common)
+        return BertConfig(**small, **common)
     if family == "roberta":
-        return RobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+        return RobertaConfig(**small, **common, **tokens, type_vocab_size=1)
     if family == "xlm-roberta":
-        return XLMRobertaConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+        return XLMRobertaConfig(**small, **common, **tokens, type_vocab_size=1)
     if family == "camembert":
-        return CamembertConfig(**SMALL, **common, **tokens, type_vocab_size=1)
+        return CamembertConfig(**small, **common, **tokens, type_vocab_size=1)
     if family == "electra":
-        return ElectraConfig(**SMALL, **common, embedding_size=16)
+        return ElectraConfig(**small, **common, embedding_size=16)
     if family == "albert":
-        return AlbertConfig(**SMALL, **common, **tokens, embedding_size=16)
+        return AlbertConfig(**small, **common, **tokens, embedding_size=16)
     if family == "mpnet":
-        return MPNetConfig(**SMALL, **common, **tokens)
+        return MPNetConfig(**small, **common, **tokens)
     if family == "distilbert":
-        return DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=37, **common)
+        return DistilBertConfig(dim=32, n_layers=layers, n_heads=4, hidden_dim=37, **common)
     if family == "modernbert":
         window = {"local_attention": 8, "global_attn_every_n_layers": 2}
-        return ModernBertConfig(**SMALL, **common, **tokens, **window, cls_token_id=0, sep_token_id=3)
+        return ModernBertConfig(**small, **common, **tokens, **window, cls_token_id=0, sep_token_id=3)
     if family == "clip_text_model":
-        return CLIPTextConfig(**SMALL, **common, **tokens, projection_dim=32)
+        return CLIPTextConfig(**small, **common, **tokens, projection_dim=32)
     if family == "t5":
-        return T5Config(d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, vocab_size=len(tokenizer), pad_token_id=1)
+        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": layers, "num_heads": 4}
+        return T5Config(**sizes, vocab_size=len(tokenizer), pad_token_id=1)
     if family == "qwen3":
-        return Qwen3Config(**SMALL, **common, **tokens, num_key_value_heads=2, head_dim=8)
+        return Qwen3Config(**small, **common, **tokens, num_key_value_heads=2, head_dim=8)
     return StaticEncoderConfig(vocab_size=len(tokenizer), hidden_size=32, pad_token_id=1)
 
 
@@ -153,10 +154,7 @@ def build_model(family: str = "bert", seed: int = 0, layers: int = 2, **config: 
     torch.manual_seed(seed)
     tokenizer = make_tokenizer(special=family != "hardkuma_static")
     special = [1] if family == "hardkuma_static" else [0, 1, 3]
-    of_encoder = encoder_config(family)
-    if layers != 2:
-        of_encoder.num_hidden_layers = layers
-    encoder = build_encoder(of_encoder)
+    encoder = build_encoder(encoder_config(family, layers))
     # At their small initialisation random encoders (but T5) attend uniformly: sharpen them so that context matters.
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():

@@ -210,22 +210,17 @@ def test_ids_beyond_the_vocabulary_are_refused(wrong: int, make_model: Callable)
             call(torch.tensor([[0, 5, 3], [0, number, 3]]))
 
 
-def test_shapes_and_classes_are_checked(make_model: Callable) -> None:
+def test_classes_and_empty_batches_are_refused(make_model: Callable) -> None:
     model = make_model()
     ids = torch.tensor([[0, 5, 6, 3]])
-    for name in ("attention_mask", "token_type_ids", "special_tokens_mask", "surface_ids", "continues"):
-        with pytest.raises(ValueError, match=rf"{name} has shape \(1, 3\) but input_ids has \(1, 4\); pass both from"):
-            model.prepare(ids, **{name: torch.ones(1, 3, dtype=torch.long)})
     for bad in (-1, 99):
         with pytest.raises(ValueError, match=r"surface_ids must lie in \[0, \d+\]; make them with surface_batch"):
             model.prepare(ids, surface_ids=torch.full_like(ids, bad))
-    for given_ids in (torch.zeros(4, dtype=torch.long), torch.zeros(0, 4, dtype=torch.long), torch.zeros(1, 0)):
+    for empty in (torch.zeros(0, 4, dtype=torch.long), torch.zeros(1, 0, dtype=torch.long)):
         with pytest.raises(ValueError, match=r"input_ids must be \(batch, length\) with at least one of each, got"):
-            model.prepare(given_ids)
+            model.prepare(empty)
     with pytest.raises(ValueError, match="give either input_ids or inputs_embeds, and not both"):
         model.prepare()
-    with pytest.raises(ValueError, match=r"input of 43 tokens is longer than the 42 that the encoder takes; tokenise with"):
-        model.prepare(torch.full((1, 43), 5))
 
 
 def test_forms_of_tokens_that_are_left_out_do_not_matter(tokenize: Callable) -> None:

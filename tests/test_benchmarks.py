@@ -1,4 +1,4 @@
-"""Every benchmark can be imported and says what it does; running them is nobody's test."""
+"""Benchmarks can be imported, say what they do, and speak the language of today's recipes; long runs are nobody's test."""
 
 from __future__ import annotations
 
@@ -6,57 +6,144 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-BENCHMARKS = sorted((Path(__file__).resolve().parents[1] / "benchmarks").glob("*.py"))
+from hardkuma import explain_pair, load_released
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.training.recipe import load_recipe
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+BENCHMARKS = sorted(FOLDER.glob("*.py"))
+COMMANDS = {
+    "resilience": ("training", "gates", "letters"),
+    "scale": ("load", "cluster", "memory"),
+    "uses": ("pairs", "terms"),
+}
+
+
+def load(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(FOLDER / f"{name}.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=[path.stem for path in BENCHMARKS])
 def test_help(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(path), run_name="__main__")
-    shown = capsys.readouterr().out
-    assert end.value.code == 0 and f"python benchmarks/{path.name}" in shown, "help holds the manual"
+    for command in ("", *COMMANDS.get(path.stem, ())):
+        monkeypatch.setattr(sys, "argv", [str(path), *([command] if command else []), "--help"])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(path), run_name="__main__")
+        shown = capsys.readouterr().out
+        assert end.value.code == 0
+        assert command or f"python benchmarks/{path.name}" in shown, "help holds the manual"
+        assert path.stem == "gpu_smoke" or command == "" or "--data" in shown
 
 
-def test_there_are_benchmarks() -> None:
-    assert len(BENCHMARKS) >= 9
+def test_there_are_eight() -> None:
+    assert len(BENCHMARKS) == 8
 
 
-def test_encoder_arms_list_results_of_their_own_settings_alone(
+def settings_of_benchmarks() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Recipe and changes of every training run that a benchmark starts, by a name."""
+    rows = load("experiments")
+    found = {f"experiments, {row}": rows["overrides_of"](row) for row in rows["ROWS"]}
+    scale = load("scale")
+    for recipe, changes in scale["RECIPES"].items():
+        found[f"scale, {recipe}"] = recipe, {**changes, scale["REMOVAL_SENTENCES"]: 10}
+    smoke, speed = load("gpu_smoke"), load("speed")
+    found["gpu_smoke, contrastive"] = "contrastive", {**smoke["CONTRASTIVE"], smoke["BATCH_SIZE"]: 16}
+    found["gpu_smoke, default"] = "default", smoke["DEFAULT"]
+    found["speed"] = "contrastive", {**speed["STORE_SETTINGS"], speed["CACHE"]: "never", speed["STEPS"]: 3}
+    words = load("resilience")["training_command"](Path("out"), 3)
+    options = words[words.index("--resume") + 1 :]
+    found["resilience"] = "contrastive", {key[2:]: value for key, value in zip(options[::2], options[1::2], strict=True)}
+    return found
+
+
+def test_training_runs_are_valid_recipes() -> None:
+    for name, (recipe, changes) in settings_of_benchmarks().items():
+        values = {key: yaml.safe_load(value) if isinstance(value, str) else value for key, value in changes.items()}
+        try:
+            load_recipe(recipe, values).check_model()
+        except ValueError as error:
+            pytest.fail(f"{name}: {error}")
+
+
+def test_encoder_arms_list_results_of_their_own_settings_and_head_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = next(path for path in BENCHMARKS if path.stem == "encoder_arms")
-    arms = runpy.run_path(str(path))
+    arms = load("encoder_arms")
     known = {"average": 50.0, "settings": arms["SETTINGS"]}
+    gates = {**known, "arm": "lowest gates", "view": arms["ARMS"]["lowest gates"]}
     entries = [
         {**known, "arm": "cropping", "seed": 0, "view": arms["ARMS"]["cropping"]},
         {**known, "arm": "random drop", "seed": 0, "view": {"random_deletion": {"t": 4}}},  # another view
         {**known, "arm": "dropout only", "seed": 0, "view": {"dropout": None}, "settings": {"max_steps": 3}},
         {**known, "arm": "an arm of old", "seed": 0, "view": {"dropout": None}},
+        {**gates, "seed": 0, "head": arms["head_digest"]()},
+        {**gates, "seed": 1, "head": "of another head"},
+        {**gates, "seed": 2},
     ]
     kept = tmp_path / "results.jsonl"
     kept.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    path = FOLDER / "encoder_arms.py"
     monkeypatch.setattr(sys, "argv", [str(path), "--results", str(kept), "--table"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(path), run_name="__main__")
     shown = capsys.readouterr().out
-    assert "| cropping | 1 | 50.00 |" in shown
+    assert "| cropping | 1 | 50.00 |" in shown and "| lowest gates | 1 | 50.00 |" in shown
     assert not any(name in shown for name in ("random drop", "dropout only", "an arm of old"))
 
 
-def test_experiments_that_are_kept_are_current_and_documented() -> None:
-    """Every row has three seeds of today's recipe and settings, and stands in the document as it was measured."""
-    path = next(path for path in BENCHMARKS if path.stem == "experiments")
-    experiments = runpy.run_path(str(path))
+def test_encoder_arms_that_are_kept_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = load("encoder_arms")
+    kept = [json.loads(line) for line in arms["RESULTS"].read_text(encoding="utf-8").splitlines()]
+    assert all(arms["is_current"](entry) for entry in kept)
+    document = (FOLDER.parent / "docs" / "encoder.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in arms["table"](kept).splitlines() if line not in document] == []
+
+
+def test_experiments_that_are_kept_are_documented() -> None:
+    """Every kept row has three seeds, and a line in one of both tables, or its test figures beside its name in a list."""
+    experiments = load("experiments")
     kept = [json.loads(line) for line in experiments["RESULTS"].read_text(encoding="utf-8").splitlines()]
-    assert all(experiments["is_current"](entry) for entry in kept)
-    assert {(entry["row"], entry["seed"]) for entry in kept} == {(row, n) for row in experiments["ROWS"] for n in range(3)}
-    document = (path.parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
-    shown = [line for line in experiments["table"](kept).splitlines() if line.startswith("|") and "± " in line]
-    assert len(shown) == 2 * len(experiments["ROWS"])
-    assert [line for line in shown if line not in document] == []
-    for change in ({"recipe": "of another day"}, {"changes": {"epochs": 1}}, {"row": "a row of old"}):
-        assert not experiments["is_current"]({**kept[0], **change})
+    rows = {entry["row"] for entry in kept}
+    assert rows <= set(experiments["ROWS"]) and {"default", "released"} <= rows
+    assert {(entry["row"], entry["seed"]) for entry in kept} == {(row, seed) for row in rows for seed in range(3)}
+    columns = (experiments["FAITHFULNESS_COLUMNS"], experiments["PRECISION_COLUMNS"])
+    tables = [{experiments["table_line"](row, kept, names): row for row in rows} for names in columns]
+    lines = (FOLDER.parent / "docs" / "experiments.md").read_text(encoding="utf-8").splitlines()
+    measured = [line for line in lines if line.startswith("|") and "±" in line]
+    assert [line for line in measured if not any(line in table for table in tables)] == []
+    shown = {table[line] for line in measured for table in tables if line in table}
+    for row in rows - shown:
+        values = [entry["columns"] for entry in kept if entry["row"] == row]
+        means = [sum(value[f"test {name}"] for value in values) / 3 for name in experiments["MEASURES"]]
+        figures = " / ".join(f"{mean:.3f}".removeprefix("0") for mean in means)
+        assert any(f"*{row}*" in line and figures in line for line in lines), f"{row}: {figures}"
+
+
+def test_speed_is_measured_by_turns() -> None:
+    speed, calls = load("speed"), []
+    names = {name: lambda name=name: calls.append(name) for name in "ab"}
+    times = speed["interleave"](names, rounds=2, clock="wall")
+    assert calls == ["b", "a", "a", "b", "b", "a"]
+    assert [len(values) for values in times.values()] == [2, 2]
+    assert speed["ratios_to_first"]({"a": [1.0, 2.0, 4.0], "b": [2.0, 6.0, 4.0]}) == {"b": 2.0}
+
+
+def test_speed_calls_what_there_is() -> None:
+    speed = load("speed")
+    assert set(speed["measure_lengths"]("wall", 1, (32, 64))) == {"64 / 32 tokens"}
+    model, tokenizer = load_released()
+    inputs = tokenizer(["Rain again."], return_tensors="pt")
+    assert all(call(model, inputs) is not None for call in speed["CALLS"].values())
+
+
+def test_words_of_a_pair_are_removed_by_every_method() -> None:
+    uses, model = load("uses"), load_released()[0]
+    texts = ("A cat sleeps on the mat.", "The cat is asleep on a mat.")
+    found = uses["falls"](SentenceEncoder.from_model(model), explain_pair(model, *texts), texts)
+    assert set(found) == {"explain_pair", "leave-one-out", "KeyBERT's way"} and min(found.values()) > 0.1
+    assert uses["without"]("one two three", [{"start": 4, "end": 7}]) == "one three"

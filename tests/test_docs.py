@@ -16,7 +16,7 @@ import torch
 
 from hardkuma.__main__ import COMMANDS, build_parser, main
 from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
-from hardkuma.evaluation.table import BEGIN, END
+from hardkuma.evaluation.tables import BEGIN, END
 from tests.forks import ForkServer
 from tests.test_structure import modules
 
@@ -27,16 +27,15 @@ SOURCES = {name: (ROOT / path).read_text(encoding="utf-8") for name, path in mod
 # Optional packages, by the module whose examples need them.
 NEEDS = {
     "hardkuma.evaluation.baselines.integrated_gradients": "captum",
-    "hardkuma.evaluation.baselines.keybert_keywords": "keybert",
+    "hardkuma.evaluation.baselines.keywords": "keybert",
     "hardkuma.evaluation.baselines.shapley": "shap",
-    "hardkuma.evaluation.baselines.yake_keywords": "yake",
     "hardkuma.apps.page.app": "gradio",
     "hardkuma.evaluation.informativeness": "wordfreq",
     "hardkuma.evaluation.metrics": "evaluate",
     "hardkuma.apps.ray.cluster": "pyarrow",
     "hardkuma.apps.ray.tables": "pandas",
     "hardkuma.common.arrow": "pyarrow",
-    "hardkuma.evaluation.plots": "matplotlib",
+    "hardkuma.evaluation.report": "matplotlib",
     "hardkuma.apps.spacy_component": "spacy",
 }
 

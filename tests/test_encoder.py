@@ -16,7 +16,7 @@ from transformers import AutoModel, CLIPTextModelWithProjection
 
 from hardkuma import HardKumaModel
 from hardkuma import encoder_hardkuma as encoders
-from hardkuma.common.names import MINILM
+from hardkuma.common.text import MINILM
 from hardkuma.encoder_hardkuma import build_encoder, fingerprint, position_limit, read_pooling, special_token_ids
 from tests.conftest import FAMILIES, SENTENCES, encoder_config, make_tokenizer
 

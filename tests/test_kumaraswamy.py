@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
+from hardkuma.gate_head_hardkuma import count_at_rate
 from hardkuma.kumaraswamy_hardkuma import (
     Kumaraswamy,
     StretchedKumaraswamy,
-    count_at_rate,
     expected_changes,
     expected_selected,
     make_gate,

@@ -1,4 +1,4 @@
-"""Handler and demo with ten clients at once for some seconds: what benchmarks/load.py does with fifty for a minute."""
+"""Handler and demo with ten clients at once for some seconds: what benchmarks/scale.py does with fifty for a minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENTS, SECONDS, MOST = 10, 5, 400
 
 @pytest.fixture(scope="module")
 def load() -> Iterator[ModuleType]:
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "load.py"
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "scale.py"
     spec = importlib.util.spec_from_file_location("load_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:

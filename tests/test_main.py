@@ -130,6 +130,9 @@ def test_help_lists_every_command_without_loading_anything() -> None:
         (["gates", "--model", __file__, "x"], "test_main.py: this is a file; give the folder of a checkpoint"),
         (["gates", "--file", "-", "--input-format", "parquet"], "cannot be read from standard input"),
         (["adapt", "--data", "nowhere.txt", "--output", "out"], "nowhere.txt: no such file"),
+        (["adapt", "--data", "nowhere.txt", "--output", __file__], "test_main.py is a file; give a folder to save into"),
+        (["export", "native", "--output", __file__], "test_main.py is a file; give a folder to save into"),
+        (["gates", "--file", ""], "this is a folder, not a file"),
     ],
 )
 def test_faulty_input_is_one_sentence_and_exit_one(
@@ -165,6 +168,10 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--keep", "rates", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
         (["gates", "--resume", "--file", "-", "--output", "x.txt"], "--resume needs --file and --output"),
         (["benchmark"], "required: --data"),
+        (["benchmark", "--data", "x", "--sample", "0"], "--sample must be a whole number >= 1, got 0."),
+        (["benchmark", "--data", "x", "--bootstrap", "-1"], "--bootstrap must be a whole number >= 1, got -1."),
+        (["benchmark", "--data", "x", "--seeds", "0", "-1"], "--seeds must be >= 0, got -1."),
+        (["benchmark", "--data", "x", "--model", "none", "--model", "y"], "--model none leaves gates out"),
         (["search", "notes", " "], "the question is empty."),
         (["gates", "--format", "parquet", "x"], "Parquet is written to a file"),
         (["gates", "--format", "jsonl", "--numbers", "x"], "--numbers belongs to the format text"),
@@ -234,7 +241,7 @@ def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
     assert "carries" in page and "<span>probability " not in page, "the legend is that of a pair"
     assert main(["pair", "A cat sleeps on the mat.", "My cat is called Tom."]) == 0
-    assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no word of grammar"
+    assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no function word"
     assert main(["pair", "", "x"]) == 0
     assert "no word carries it" in capsys.readouterr().out
 

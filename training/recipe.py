@@ -16,7 +16,7 @@ import yaml
 
 from ..common.files import write_atomically
 from ..common.formats import INPUT_FORMATS
-from ..common.names import MINILM
+from ..common.text import MINILM
 from .objectives.settings import OBJECTIVES, ContrastiveSettings, ObjectiveSettings, PartsSettings, read_objective
 from .settings import Setting, Settings, setting, settings_of, suggest
 

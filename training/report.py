@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.files import write_atomically
-from ..common.showcase import SHOWCASE, name_sources
-from ..common.versions import versions
+from ..common.packages import versions
+from ..common.text import SHOWCASE, name_sources
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
 from .criterion import Quality, selection_quality
@@ -55,7 +55,7 @@ def _measure_entities(run: Run) -> dict[str, float] | None:
     """Against the gold words of the development file, if there is one; parts are measured by their objective."""
     if run.recipe.dev is None or run.model.config.parts:
         return None
-    from ..evaluation.entities import entity_numbers
+    from ..evaluation.measure import entity_numbers
 
     return entity_numbers(run.model, run.recipe.dev)
 

@@ -102,7 +102,7 @@ class Run:
         result, failure = broadcast_object_list(outcome)
         if failure is not None:
             raise ValueError(failure)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def fit_on_main(self, fit: Callable[..., Result], *arguments: Any) -> Result:
         """The same for a fit that changes the gate head: all processes then have its weights and settings."""

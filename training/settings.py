@@ -7,7 +7,6 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -111,7 +110,6 @@ class Setting:
         )
 
 
-@cache
 def settings_of(cls: type) -> tuple[Setting, ...]:
     """The fields of a dataclass that was declared by `setting`s, in order.
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from huggingface_hub import ModelCardData
 
-from ...common.correlation import pearson, ranks, spearman
-from ...common.showcase import SHOWCASE
+from ...common.text import SHOWCASE
 from ...encoder_hardkuma import EMBEDDED_NAMES
+from ...evaluation.statistics import pearson, ranks, spearman
 from ...modeling_hardkuma import HardKumaModel
 
 LICENSE = "apache-2.0"

@@ -1,4 +1,4 @@
-"""The peers: every way to say which words of a sentence matter, under one signature.
+"""Baselines: every way to say which words of a sentence matter, under one signature.
 
     scores(encoder, texts, words=None, ...) -> list[WordScores]
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...common.exports import lazy_exports
+from ...common.packages import lazy_exports
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .counts import WordCounts as WordCounts
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .registry import find_method as find_method
     from .words import WordScores as WordScores
     from .words import text_words as text_words
-    from .words import whitespace_words as whitespace_words
 
 _EXPORTS = {
     "METHODS": "registry",
@@ -31,7 +30,6 @@ _EXPORTS = {
     "WordCounts": "counts",
     "WordScores": "words",
     "text_words": "words",
-    "whitespace_words": "words",
 }
 __all__ = list(_EXPORTS)
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

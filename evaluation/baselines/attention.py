@@ -1,4 +1,4 @@
-"""Attention received, summed over layers, heads and queries: the "naive" aggregation of Attention-Driven Dropout."""
+"""Attention baselines: attention received, and attention rollout. The encoder runs sdpa; a tap keeps the weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...attention_hardkuma import AttentionTap
+from ...configuration_hardkuma import check_choice
 from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
@@ -42,7 +43,8 @@ def layer_attentions(encoder: SentenceEncoder, batch: PaddedTokens) -> tuple[Ten
 
 @torch.no_grad()
 def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
-    """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives.
+    """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives, the "naive"
+    aggregation of Attention-Driven Dropout.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
@@ -54,7 +56,32 @@ def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
     return attention.sum((0, 2)) * heads
 
 
-def scores(
+@torch.no_grad()
+def rolled(encoder: SentenceEncoder, batch: PaddedTokens, layers: str = "last") -> Tensor:
+    """(batch, length): how much of all tokens' final states traces back to input token i (Abnar and Zuidema, 2020).
+
+    With A_l averaged over heads and B_l = (A_l + I) / 2 for the residual connection, R_l = B_l R_{l-1}, R_0 = I;
+    the score of i is the sum over queries of R_{L, q i} ("last"), or of every R_l ("all", as in Attention-Driven
+    Dropout).
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> encoder = toy_transformer(["in", "paris"])
+    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> rolled(encoder, batch).sum().round().item()  # every token's state traces back to 1 in all
+    4.0
+    """
+    check_choice("layers", layers, ("last", "all"))
+    attention, _ = layer_attentions(encoder, batch)
+    identity = torch.eye(attention.shape[-1], device=attention.device)
+    joint, total = identity.expand_as(attention[0]), torch.zeros_like(attention[0])
+    for weights in attention:
+        joint = ((weights + identity) / 2) @ joint
+        total = total + joint
+    rows = (joint if layers == "last" else total) * batch.mask[:, :, None]
+    return rows.sum(1)
+
+
+def attention_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
@@ -67,7 +94,28 @@ def scores(
     The sum over all tokens is layers x heads x tokens, so that the mean does not depend on the sentence's length.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
+    >>> attention_scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
     [(0, 2), (3, 8)]
     """
     return score_tokens(encoder, texts, words, lambda batch: received(encoder, batch), aggregate, progress, "attention")
+
+
+def rollout_scores(
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    layers: str = "last",
+    aggregate: str = "max",
+    progress: bool = False,
+) -> list[WordScores]:
+    """Rollout summed over the queries.
+
+    Args:
+        layers: "last" (Abnar and Zuidema) or "all" (summed over layers, as in Attention-Driven Dropout).
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> rollout_scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
+    [(0, 2), (3, 8)]
+    """
+    return score_tokens(encoder, texts, words, lambda batch: rolled(encoder, batch, layers), aggregate, progress, "rollout")

@@ -1,4 +1,4 @@
-"""Counts of words over a corpus, and what information theory makes of them."""
+"""Baselines that count words: self-information, inverse document frequency, information gain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from ...common.packages import require
+from ...configuration_hardkuma import check_choice
+from .encoder import SentenceEncoder
 from .words import Span, WordScores, text_words
+
+RAREST = 1e-9  # wordfreq knows words down to about one in a hundred million
 
 
 class WordCounts:
@@ -19,13 +24,12 @@ class WordCounts:
     """
 
     def __init__(self, texts: Sequence[str], words: Sequence[Sequence[Span]] | None = None):
-        spans = text_words(texts, words)
-        pairs = zip(texts, spans, strict=True)
-        self._sentences = [[fold(text[start:end]) for start, end in row] for text, row in pairs]
+        pairs = zip(texts, text_words(texts, words), strict=True)
+        self._sentences = [[fold(text[start:end]) for start, end in spans] for text, spans in pairs]
         self.words = Counter(word for sentence in self._sentences for word in sentence)
         self.documents = Counter(word for sentence in self._sentences for word in set(sentence))
         self.total = sum(self.words.values())
-        self.number = len(self._sentences)
+        self._gains: dict[str, float] = {}
 
     def self_information(self, word: str) -> float:
         """-log2 of the word's probability, with one occurrence added to every word and one word kept for the unseen.
@@ -41,54 +45,32 @@ class WordCounts:
         >>> WordCounts(["a b", "a c", "a d"]).inverse_document_frequency("a")
         1.0
         """
-        return math.log((1 + self.number) / (1 + self.documents[fold(word)])) + 1
+        return math.log((1 + len(self._sentences)) / (1 + self.documents[fold(word)])) + 1
 
-    def information_gain(self, word: str, shrinkage: float = 0.0) -> float:
+    def information_gain(self, word: str) -> float:
         """KL(p(. | w) || p) in bits: how far the words around w differ from the words of the corpus.
 
-        p(v | w) counts the other words of the sentences that hold w. Counts of rare words overstate it (w seen once
-        has a handful of neighbours and looks very specific); `shrinkage` adds that many draws from p to every
-        p(. | w). A word never seen gets the mean of the words seen once.
+        p(v | w) counts the other words of the sentences that hold w. A word never seen gets the mean of the words seen
+        once.
 
         >>> counts = WordCounts(["new york", "new york", "the new", "the the"])
         >>> counts.information_gain("york") > counts.information_gain("new")
         True
         """
-        if shrinkage < 0:
-            raise ValueError(f"shrinkage must be >= 0, got {shrinkage}.")
         word = fold(word)
-        return self._gain(word, shrinkage) if word in self.words else self._unseen_gain(shrinkage)
-
-    def _gain(self, word: str, shrinkage: float) -> float:
-        key = (word, shrinkage)
-        if key not in self._gains:
+        if word not in self.words:
+            return self._unseen_gain
+        if word not in self._gains:
             neighbours = self._neighbours[word]
             number = sum(neighbours.values())
-            gain, seen = 0.0, 0.0
-            for other, count in neighbours.items():
-                prior = self.words[other] / self.total
-                given = (count + shrinkage * prior) / (number + shrinkage)
-                gain += given * math.log2(given / prior)
-                seen += prior
-            if number + shrinkage > 0 and shrinkage > 0:  # the words never seen beside w
-                share = shrinkage / (number + shrinkage)
-                gain += (1 - seen) * share * math.log2(share) if share < 1 else 0.0
-            self._gains[key] = gain
-        return self._gains[key]
-
-    def _unseen_gain(self, shrinkage: float) -> float:
-        if shrinkage not in self._unseen:
-            once = [self._gain(word, shrinkage) for word, count in self.words.items() if count == 1]
-            self._unseen[shrinkage] = sum(once) / len(once) if once else 0.0
-        return self._unseen[shrinkage]
+            shares = [(count / number, self.words[other] / self.total) for other, count in neighbours.items()]
+            self._gains[word] = sum((given * math.log2(given / prior) for given, prior in shares), 0.0)
+        return self._gains[word]
 
     @cached_property
-    def _gains(self) -> dict[tuple[str, float], float]:
-        return {}
-
-    @cached_property
-    def _unseen(self) -> dict[float, float]:
-        return {}
+    def _unseen_gain(self) -> float:
+        once = [self.information_gain(word) for word, count in self.words.items() if count == 1]
+        return sum(once) / len(once) if once else 0.0
 
     @cached_property
     def _neighbours(self) -> dict[str, Counter[str]]:
@@ -97,9 +79,8 @@ class WordCounts:
             around = Counter(sentence)
             for word in around:
                 neighbours[word].update(around)
-                neighbours[word][word] -= around[word]
-                if neighbours[word][word] == 0:
-                    del neighbours[word][word]
+        for word, counted in neighbours.items():
+            del counted[word]
         return neighbours
 
 
@@ -108,15 +89,73 @@ def fold(word: str) -> str:
     return word.casefold()
 
 
-def score_words(
+def self_information_scores(
+    encoder: SentenceEncoder | None,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    source: str = "wordfreq",
+    language: str = "en",
+    counts: WordCounts | None = None,
+) -> list[WordScores]:
+    """-log2 p(word): rare words say more.
+
+    Args:
+        source: "wordfreq" (a word list of `language`) or "corpus" (`counts`, or those of `texts` themselves).
+
+    A word without any letter or digit is not in wordfreq's list, which does not make it rare: it scores 0 there.
+
+    >>> self_information_scores(None, ["the the cat"], source="corpus")[0].scores
+    [1.0, 1.0, 1.5849625007211563]
+    """
+    check_choice("source", source, ("wordfreq", "corpus"))
+    if source == "corpus":
+        return _score_words(texts, words, (counts or WordCounts(texts, words)).self_information)
+    wordfreq = require("wordfreq", "benchmark")
+
+    def value(word: str) -> float:
+        if not any(character.isalnum() for character in word):
+            return 0.0
+        return -math.log2(wordfreq.word_frequency(word, language, minimum=RAREST))
+
+    return _score_words(texts, words, value)
+
+
+def idf_scores(
+    encoder: SentenceEncoder | None,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    counts: WordCounts | None = None,
+) -> list[WordScores]:
+    """Inverse document frequency over the texts of `counts`, or over `texts` themselves.
+
+    >>> idf_scores(None, ["a b", "a c", "a d"])[0].scores
+    [1.0, 1.6931471805599454]
+    """
+    return _score_words(texts, words, (counts or WordCounts(texts, words)).inverse_document_frequency)
+
+
+def information_gain_scores(
+    encoder: SentenceEncoder | None,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    counts: WordCounts | None = None,
+) -> list[WordScores]:
+    """How much knowing a word changes what one expects of its sentence, from `counts`, or from `texts` themselves.
+
+    >>> information_gain_scores(None, ["new york", "new york", "the new", "the the"])[0].scores[1]
+    1.4150374992788437
+    """
+    return _score_words(texts, words, (counts or WordCounts(texts, words)).information_gain)
+
+
+def _score_words(
     texts: Sequence[str], words: Sequence[Sequence[Span]] | None, value: Callable[[str], float]
 ) -> list[WordScores]:
-    """Word scores of a function of the word alone.
-
-    >>> score_words(["in Paris"], None, len)[0].scores
-    [2.0, 5.0]
-    """
+    """Word scores of a function of the word's form."""
     return [
-        WordScores(text, spans, [float(value(text[start:end])) for start, end in spans])
+        WordScores(text, spans, [value(text[start:end]) for start, end in spans])
         for text, spans in zip(texts, text_words(texts, words), strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A sentence encoder as the peers use it: tokenise, run, pool exactly as the encoder does, and count the passes."""
+"""A sentence encoder as the baselines use it: tokenise, run, pool exactly as the encoder does, and count the passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class Tokens:
     Attributes:
         ids, offsets, content: (length,) token ids, character offsets, and whether a token is content (not special).
         types: (length,) token types, where the tokenizer has them.
-        truncated: whether the length limit cut the text.
     """
 
     text: str
@@ -40,7 +39,6 @@ class Tokens:
     offsets: list[Span]
     content: list[bool]
     types: list[int] | None = None
-    truncated: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -167,8 +165,8 @@ class SentenceEncoder:
             types = coded["token_type_ids"][i] if "token_type_ids" in coded else None
             offsets = [(int(start), int(end)) for start, end in coded["offset_mapping"][i]]
             content = [token not in self.special_ids for token in ids]
-            tokens.append(Tokens(text, ids, offsets, content, types, bool(coded.encodings[i].overflowing)))
-        cut = sum(item.truncated for item in tokens)
+            tokens.append(Tokens(text, ids, offsets, content, types))
+        cut = sum(bool(encoding.overflowing) for encoding in coded.encodings)
         if cut:
             logger.warning(
                 "%d of %d texts are longer than %d tokens and were cut; words beyond have no score of their own.",
@@ -225,30 +223,21 @@ class SentenceEncoder:
             kept: for each text, (length,) which tokens are there; the others are masked out of attention and pooling
                 and keep their positions. Special tokens stay in any case.
         """
-        vectors: dict[int, Tensor] = {}
+        nothing = torch.zeros(1, 1, self.encoder.config.hidden_size, dtype=self.encoder.dtype, device=self.device)
+        empty = self.pooled(nothing, nothing[..., :1])[0].cpu()  # of a text without any token, not even special ones
+        vectors = empty.repeat(len(tokens), 1)
         for batch in self.batches(tokens, progress, label):
             mask = batch.mask
             if kept is not None:
                 rows = [list(kept[i]) + [False] * (mask.shape[1] - len(kept[i])) for i in batch.index]
                 mask = mask & (torch.tensor(rows, dtype=torch.bool, device=mask.device) | ~batch.content)
-            pooled = self.pooled(self.states(batch.ids, mask, batch.types), mask[:, None])[:, 0].cpu()
-            vectors.update(zip(batch.index, pooled, strict=True))
-        if len(vectors) < len(tokens) or not tokens:
-            zero = self._zero()
-            vectors |= {i: zero for i in range(len(tokens)) if i not in vectors}
-            if not tokens:
-                return zero[None][:0]
-        return torch.stack([vectors[i] for i in range(len(tokens))])
+            pooled = self.pooled(self.states(batch.ids, mask, batch.types), mask[:, None])[:, 0]
+            vectors[batch.index] = pooled.to(vectors)
+        return vectors
 
     def encode(self, texts: Sequence[str], progress: bool = False) -> Tensor:
         """Sentence vectors (texts, dim): what `SentenceTransformer.encode` gives for the same encoder."""
         return self.embed(self.tokenize(texts), progress=progress)
-
-    def _zero(self) -> Tensor:
-        """The vector of no token at all (an empty text, for tokenizers that add nothing)."""
-        with torch.no_grad():
-            nothing = torch.zeros(1, 1, self.encoder.config.hidden_size, device=self.device)
-            return self.pooled(nothing, torch.zeros(1, 1, 1, device=self.device))[0, 0].cpu()
 
     # ---- counting ---------------------------------------------------------------------------------------------------
 
@@ -293,13 +282,11 @@ def score_tokens(
     ]
 
 
-@contextlib.contextmanager
-def tracker(total: int, progress: bool, label: str) -> Iterator[Any]:
-    """A progress bar with `update`; silent unless asked for."""
+def tracker(total: int, progress: bool, label: str) -> Any:
+    """A progress bar to be used in a `with`; silent unless asked for."""
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc=label or None, disable=not progress, leave=False) as bar:
-        yield bar
+    return tqdm(total=total, desc=label or None, disable=not progress, leave=False)
 
 
 def _model_type(name_or_path: str | Path) -> str | None:

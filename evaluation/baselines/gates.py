@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...configuration_hardkuma import MEANING, HardKumaConfig
+from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import score_texts
 from .encoder import SentenceEncoder, tracker
 from .words import Span, WordScores, text_words
@@ -33,31 +35,44 @@ def find_view(
     form_alone: bool = False,
     aggregate: str = "max",
 ) -> View:
-    """What the options of `scores` come to for a model.
+    """What the options of `gate_scores` come to for a model.
 
-    >>> config = HardKumaConfig(selector_names=["meaning", "entities"], meaning_weight={"meaning": 0, "entities": 2.0})
+    >>> config = HardKumaConfig(selectors={"meaning": {}, "entities": {"backoff": 2.0}})
     >>> find_view(config, default="entities", form_alone=True)
     View(selector='entities', use_surface=False, form_alone=True, aggregate='max')
     >>> find_view(config, form_alone=True).form_alone
     False
     """
     number = config.find_selector(selector, default)
-    weighed = config.of_selector("meaning_weight", number) > 0
-    return View(config.names[number], use_surface, form_alone and weighed, aggregate)
+    return View(config.names[number], use_surface, form_alone and config.selector(number).backoff > 0, aggregate)
 
 
-@contextlib.contextmanager
-def without_meaning(config: HardKumaConfig) -> Iterator[None]:
-    """Inside, no selector's gates go by how much words weigh in their sentence: `meaning_weight` is 0."""
-    weight = config.meaning_weight
-    config.meaning_weight = 0.0
-    try:
-        yield
-    finally:
-        config.meaning_weight = weight
+def _without_backoff(config: HardKumaConfig) -> HardKumaConfig:
+    copied = copy.deepcopy(config)
+    for selector in copied.selectors.values():
+        selector.backoff = 0.0
+    return copied
 
 
-def scores(
+def by_form_alone(model: HardKumaModel) -> HardKumaModel:
+    """The same model, weights shared, none of whose selectors goes by `meaning`.
+
+    The given model is left as it is: others may be scoring with it.
+    """
+    config = _without_backoff(model.config)
+    copied = _share(model, config)
+    copied.gate_head = _share(model.gate_head, config)
+    return copied
+
+
+def _share(module: Any, config: HardKumaConfig) -> Any:
+    """A module with the same weights and parts, and a config of its own. (`copy.copy` would build a model anew.)"""
+    copied = object.__new__(type(module))
+    copied.__dict__ = {**module.__dict__, "_modules": dict(module._modules), "config": config}
+    return copied
+
+
+def gate_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
@@ -73,30 +88,34 @@ def scores(
 
     Args:
         encoder: made with `SentenceEncoder.from_model`.
-        use_surface: give the model the shape of the words (the surface view).
+        use_surface: give the model the written form of the words (the surface view).
         selector: the name of a selector; without one it is `default`, or the first where the model has no such selector.
-        form_alone: take away what gates go by the weight of words (`meaning_weight`).
+        form_alone: leave out what the selector goes by `meaning`.
         aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2")
-    >>> result = scores(SentenceEncoder.from_model(model), ["Marie Curie moved to Paris."])[0]
+    >>> result = gate_scores(SentenceEncoder.from_model(model), ["Marie Curie moved to Paris."])[0]
     >>> len(result.scores), len(result.selected)
     (5, 5)
     """
     if encoder.model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; use SentenceEncoder.from_model(model).")
-    config = encoder.model.config
     view = find_view(
-        config, use_surface=use_surface, selector=selector, default=default, form_alone=form_alone, aggregate=aggregate
+        encoder.model.config,
+        use_surface=use_surface,
+        selector=selector,
+        default=default,
+        form_alone=form_alone,
+        aggregate=aggregate,
     )
     spans, results = text_words(texts, words), []
-    taken = without_meaning(config) if view.form_alone else contextlib.nullcontext()
-    with taken, tracker(len(texts), progress, "gates") as bar:
+    model = by_form_alone(encoder.model) if view.form_alone else encoder.model
+    with tracker(len(texts), progress, "gates") as bar:
         for first in range(0, len(texts), CHUNK):
             part = slice(first, first + CHUNK)
             for scored in score_texts(
-                encoder.model,
+                model,
                 texts[part],
                 words=spans[part],
                 use_surface=view.use_surface,

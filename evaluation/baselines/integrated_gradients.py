@@ -10,12 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ...common.packages import require
-from ...configuration_hardkuma import check_choice
 from ...pooling_hardkuma import normalize
 from .encoder import PaddedTokens, SentenceEncoder, score_tokens
 from .words import Span, WordScores
-
-BASELINES = ("pad", "mask", "unk")
 
 
 @dataclass
@@ -31,11 +28,11 @@ class Attributions:
     difference: Tensor
 
 
-def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20, baseline: str = "pad") -> Attributions:
+def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20) -> Attributions:
     """Integrated gradients from a baseline of the same length to the sentence, over the input embeddings.
 
-    f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], [MASK] or
-    [UNK], special tokens stay, and everything is attended to.
+    f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], special tokens
+    stay, and everything is attended to.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
@@ -43,15 +40,16 @@ def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20, ba
     >>> torch.allclose(result.values.sum(1), result.difference, atol=1e-3)
     True
     """
-    check_choice("baseline", baseline, BASELINES)
     captum = require("captum.attr", "benchmark")
-    token = getattr(encoder.tokenizer, f"{baseline}_token_id")
-    if token is None:
-        raise ValueError(f"this tokenizer has no {baseline} token; use another baseline: {', '.join(BASELINES)}.")
+    padding = encoder.tokenizer.pad_token_id
+    if padding is None:
+        raise ValueError(
+            f"{type(encoder.tokenizer).__name__} has no padding token, which the baseline is made of; set one."
+        )
     with torch.no_grad(), _called_embedding(encoder) as called:
         target = _similarity_target(encoder, batch)
     with torch.no_grad():
-        empty = torch.where(batch.content, token, batch.ids)
+        empty = torch.where(batch.content, padding, batch.ids)
         difference = _similarity(encoder, batch.ids, batch.mask, batch.types, target) - _similarity(
             encoder, empty, batch.mask, batch.types, target
         )
@@ -96,13 +94,12 @@ def _similarity(encoder: SentenceEncoder, ids: Tensor, mask: Tensor, types: Tens
     return (normalize(vectors) * target).sum(-1)
 
 
-def scores(
+def integrated_gradient_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
     *,
     steps: int = 20,
-    baseline: str = "pad",
     aggregate: str = "sum",
     progress: bool = False,
 ) -> list[WordScores]:
@@ -110,11 +107,10 @@ def scores(
 
     Args:
         steps: points of the path; each costs a forward and a backward pass.
-        baseline: what the tokens of the empty sentence are: "pad", "mask" or "unk".
 
     >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]}, padding=[1, 1])
-    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0]
+    >>> integrated_gradient_scores(encoder, ["in Paris"])[0].ranked()[0][0]
     'Paris'
     """
     if steps < 1:
@@ -123,7 +119,7 @@ def scores(
         encoder,
         texts,
         words,
-        lambda batch: attribute(encoder, batch, steps, baseline).values,
+        lambda batch: attribute(encoder, batch, steps).values,
         aggregate,
         progress,
         "integrated gradients",

@@ -16,7 +16,7 @@ from .words import aggregate as to_words
 UNITS = ("token", "word")
 
 
-def scores(
+def leave_one_out_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
@@ -36,7 +36,7 @@ def scores(
 
     >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> scores(encoder, ["in Paris"])[0].ranked()[0][0], encoder.passes.forward
+    >>> leave_one_out_scores(encoder, ["in Paris"])[0].ranked()[0][0], encoder.passes.forward
     ('Paris', 3)
     """
     check_choice("unit", unit, UNITS)

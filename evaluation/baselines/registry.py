@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...common.checks import find_named
+from ...common.arguments import find_named
 from ...common.packages import available
 from ...configuration_hardkuma import ENTITIES, MEANING
+from .attention import attention_scores, rollout_scores
+from .counts import idf_scores, information_gain_scores, self_information_scores
 from .encoder import SentenceEncoder
-from .spacy_entities import ner_packages
+from .gates import gate_scores
+from .integrated_gradients import integrated_gradient_scores
+from .keywords import keybert_scores, yake_scores
+from .leave_one_out import leave_one_out_scores
+from .shapley import shap_scores
+from .spacy_entities import ner_packages, spacy_scores
+from .states import cosine_scores, norm_scores
+from .trivial import capital_scores, position_scores, random_scores
 from .words import Span, WordScores
 
+BASELINE, GATES, REFERENCE = "baseline", "gates", "reference"
 # Gates are compared with labels of entities: rows that name no selector show that of entities, or the only one.
 _OF_ENTITIES = {"default": ENTITIES}
 
@@ -25,12 +34,12 @@ class Method:
     Attributes:
         name: under which it is asked for and stored.
         title: for tables.
-        module: of this package; its `scores` does the work.
+        function: (encoder, texts, words, **options) -> word scores.
         cost: forward passes per sentence, in words.
-        options: keyword arguments of `scores`.
+        options: keyword arguments of the function.
         needs: packages beyond torch and transformers, by import name.
         extra: which extra of this package brings them.
-        kind: "peer", "gates" (needs a HardKuma model) or "reference" (a line to compare with, not a method).
+        role: "baseline", "gates" (needs a HardKuma model) or "reference" (a line to compare with, not a competitor).
         expensive: more passes than one per sentence; benchmarks give it a smaller sample.
         seeded: depends on a seed; benchmarks run it with several.
         counted: uses word counts of a corpus (`counts`).
@@ -40,22 +49,17 @@ class Method:
 
     name: str
     title: str
-    module: str
+    function: Callable[..., list[WordScores]]
     cost: str
     options: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     extra: str = ""
-    kind: str = "peer"
+    role: str = BASELINE
     expensive: bool = False
     seeded: bool = False
     counted: bool = False
     ranked: bool = True
     lower: bool = False
-
-    @property
-    def function(self) -> Callable[..., list[WordScores]]:
-        """The module's `scores`, imported when first used."""
-        return importlib.import_module(f".{self.module}", __package__).scores
 
     @property
     def missing(self) -> list[str]:
@@ -78,12 +82,12 @@ class Method:
 
 
 _ALL = (
-    Method("random", "random", "chance", "0", seeded=True),
-    Method("position", "position (first words)", "position", "0"),
+    Method("random", "random", random_scores, "0", seeded=True),
+    Method("position", "position (first words)", position_scores, "0"),
     Method(
         "self_information",
         "self-information (wordfreq)",
-        "self_information",
+        self_information_scores,
         "0",
         {"source": "wordfreq"},
         needs=("wordfreq",),
@@ -92,37 +96,39 @@ _ALL = (
     Method(
         "self_information_corpus",
         "self-information (corpus)",
-        "self_information",
+        self_information_scores,
         "0",
         {"source": "corpus"},
         counted=True,
     ),
-    Method("idf", "inverse document frequency", "inverse_document_frequency", "0", counted=True),
-    Method("information_gain", "information gain", "information_gain", "0", counted=True),
-    Method("yake", "YAKE", "yake_keywords", "0", needs=("yake",), extra="keywords"),
-    Method("norm", "norm of the state (max)", "norm", "1"),
-    Method("norm_sum", "norm of the state (sum)", "norm", "1", {"aggregate": "sum"}),
-    Method("cosine", "cosine to the embedding", "cosine", "1"),
-    Method("attention", "attention received (max)", "attention", "1"),
-    Method("attention_sum", "attention received (sum)", "attention", "1", {"aggregate": "sum"}),
-    Method("rollout", "attention rollout (max)", "rollout", "1"),
-    Method("rollout_sum", "attention rollout (sum)", "rollout", "1", {"aggregate": "sum"}),
-    Method("loo_pooled", "leave one token out, pooled", "leave_one_out", "1", {"reencode": False}),
-    Method("loo_pooled_word", "leave one word out, pooled", "leave_one_out", "1", {"reencode": False, "unit": "word"}),
+    Method("idf", "inverse document frequency", idf_scores, "0", counted=True),
+    Method("information_gain", "information gain", information_gain_scores, "0", counted=True),
+    Method("yake", "YAKE", yake_scores, "0", needs=("yake",), extra="keywords"),
+    Method("norm", "norm of the state (max)", norm_scores, "1"),
+    Method("norm_sum", "norm of the state (sum)", norm_scores, "1", {"aggregate": "sum"}),
+    Method("cosine", "cosine to the embedding", cosine_scores, "1"),
+    Method("attention", "attention received (max)", attention_scores, "1"),
+    Method("attention_sum", "attention received (sum)", attention_scores, "1", {"aggregate": "sum"}),
+    Method("rollout", "attention rollout (max)", rollout_scores, "1"),
+    Method("rollout_sum", "attention rollout (sum)", rollout_scores, "1", {"aggregate": "sum"}),
+    Method("loo_pooled", "leave one token out, pooled", leave_one_out_scores, "1", {"reencode": False}),
+    Method("loo_pooled_word", "leave one word out, pooled", leave_one_out_scores, "1", {"reencode": False, "unit": "word"}),
     Method(
         "keybert",
         "KeyBERT",
-        "keybert_keywords",
+        keybert_scores,
         "1 + one short one per new word",
         needs=("keybert", "sklearn"),
         extra="keywords",
     ),
-    Method("loo", "leave one token out, re-encoded", "leave_one_out", "1 + tokens", expensive=True),
-    Method("loo_word", "leave one word out, re-encoded", "leave_one_out", "1 + words", {"unit": "word"}, expensive=True),
+    Method("loo", "leave one token out, re-encoded", leave_one_out_scores, "1 + tokens", expensive=True),
+    Method(
+        "loo_word", "leave one word out, re-encoded", leave_one_out_scores, "1 + words", {"unit": "word"}, expensive=True
+    ),
     Method(
         "integrated_gradients",
         "integrated gradients",
-        "integrated_gradients",
+        integrated_gradient_scores,
         "5 + steps, and as many backward as steps",
         needs=("captum",),
         extra="benchmark",
@@ -131,35 +137,35 @@ _ALL = (
     Method(
         "shap",
         "SHAP (permutation)",
-        "shapley",
+        shap_scores,
         "3 + about 4 per word",
         needs=("shap",),
         extra="benchmark",
         expensive=True,
         seeded=True,
     ),
-    Method("gates", "HardKuma gates (max)", "gates", "1", _OF_ENTITIES, kind="gates", lower=True),
-    Method("gates_sum", "HardKuma gates (sum)", "gates", "1", {**_OF_ENTITIES, "aggregate": "sum"}, kind="gates"),
+    Method("gates", "HardKuma gates (max)", gate_scores, "1", _OF_ENTITIES, role=GATES, lower=True),
+    Method("gates_sum", "HardKuma gates (sum)", gate_scores, "1", {**_OF_ENTITIES, "aggregate": "sum"}, role=GATES),
     Method(
         "gates_surface",
         "HardKuma gates, surface view (max)",
-        "gates",
+        gate_scores,
         "1",
         {**_OF_ENTITIES, "use_surface": True},
-        kind="gates",
+        role=GATES,
         lower=True,
     ),
     Method(
         "gates_form",
         "HardKuma gates, form alone (max)",
-        "gates",
+        gate_scores,
         "1",
         {**_OF_ENTITIES, "form_alone": True},
-        kind="gates",
+        role=GATES,
         lower=True,
     ),
-    Method("gates_meaning", "HardKuma gates, meaning (max)", "gates", "1", {"default": MEANING}, kind="gates"),
-    Method("capitals", "capital letters (reference)", "capitals", "0", kind="reference", lower=True),
+    Method("gates_meaning", "HardKuma gates, meaning (max)", gate_scores, "1", {"default": MEANING}, role=GATES),
+    Method("capitals", "capital letters (reference)", capital_scores, "0", role=REFERENCE, lower=True),
 )
 
 
@@ -173,12 +179,12 @@ def spacy_methods() -> list[Method]:
         Method(
             f"spacy_{package}",
             f"spaCy {package} {version} (reference)",
-            "spacy_entities",
+            spacy_scores,
             "0",
             {"package": package},
             needs=("spacy",),
             extra="spacy",
-            kind="reference",
+            role=REFERENCE,
             ranked=False,
             lower=True,
         )

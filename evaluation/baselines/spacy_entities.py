@@ -1,4 +1,4 @@
-"""Entities of an installed spaCy pipeline: a reference line, from models that were trained on labels."""
+"""Entities of an installed spaCy pipeline: a reference, since these models were trained on labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .encoder import SentenceEncoder
 from .words import Span, WordScores, text_words
 
 COMPONENT = "ner"
-# Labels of numbers and times, which are no names.
+# Labels of numbers and times, which are not names.
 NUMBERS = frozenset({"CARDINAL", "ORDINAL", "QUANTITY", "PERCENT", "MONEY", "DATE", "TIME"})
 # Components that cost time and that entities do not need.
 UNUSED = ("tagger", "morphologizer", "parser", "senter", "attribute_ruler", "lemmatizer")
@@ -52,7 +52,7 @@ def _load(package: str) -> Any:
     return require("spacy", "spacy").load(package, exclude=list(UNUSED))
 
 
-def scores(
+def spacy_scores(
     encoder: SentenceEncoder | None,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
@@ -78,8 +78,8 @@ def scores(
     ]
     results = []
     for text, row, (_, numbers), document in zip(texts, spans, cut, pipeline.pipe(documents), strict=True):
-        kinds = [document[number].ent_type_ for number in numbers]
-        selected = [bool(kind) and kind not in NUMBERS for kind in kinds]
+        labels = [document[number].ent_type_ for number in numbers]
+        selected = [bool(label) and label not in NUMBERS for label in labels]
         results.append(WordScores(text, row, [float(value) for value in selected], selected))
     return results
 

@@ -67,23 +67,6 @@ def text_words(texts: Sequence[str], words: Sequence[Sequence[Span]] | None = No
     return [[(int(start), int(end)) for start, end in spans] for spans in words]
 
 
-def whitespace_words(text: str) -> list[Span]:
-    """Character offsets of the words between white space, as in a CoNLL line joined by spaces.
-
-    >>> whitespace_words("U.S. , ok")
-    [(0, 4), (5, 6), (7, 9)]
-    """
-    spans, start = [], None
-    for i, character in enumerate(text):
-        if character.isspace():
-            if start is not None:
-                spans.append((start, i))
-            start = None
-        elif start is None:
-            start = i
-    return spans if start is None else [*spans, (start, len(text))]
-
-
 def tokens_of_words(offsets: Sequence[Span], content: Sequence[bool], words: Sequence[Span]) -> list[list[int]]:
     """Indices of the content tokens that share a character with each word. A token over two words belongs to both.
 
@@ -108,9 +91,8 @@ def aggregate(
     members: Sequence[Sequence[int]],
     token_scores: Sequence[float],
     how: str = "max",
-    selected: Sequence[bool] | None = None,
 ) -> WordScores:
-    """Word scores from token scores. A word is selected if any of its tokens is.
+    """Word scores from token scores.
 
     Args:
         members: token indices of each word, from `tokens_of_words`.
@@ -122,13 +104,10 @@ def aggregate(
     check_choice("aggregate", how, AGGREGATES)
     combine = AGGREGATES[how]
     values = [float(combine([float(token_scores[i]) for i in tokens])) if tokens else None for tokens in members]
-    decided = None if selected is None else [any(bool(selected[i]) for i in tokens) for tokens in members]
-    return fill_missing(text, words, values, decided)
+    return fill_missing(text, words, values)
 
 
-def fill_missing(
-    text: str, words: Sequence[Span], values: Sequence[float | None], selected: list[bool] | None = None
-) -> WordScores:
+def fill_missing(text: str, words: Sequence[Span], values: Sequence[float | None]) -> WordScores:
     """Word scores in which None (no token, not a candidate) becomes the lowest score of the sentence.
 
     >>> fill_missing("a b", [(0, 1), (2, 3)], [0.5, None]).scores
@@ -136,4 +115,4 @@ def fill_missing(
     """
     lowest = min((value for value in values if value is not None), default=0.0)
     missing = tuple(i for i, value in enumerate(values) if value is None)
-    return WordScores(text, list(words), [lowest if v is None else float(v) for v in values], selected, missing)
+    return WordScores(text, list(words), [lowest if v is None else float(v) for v in values], missing=missing)

@@ -161,3 +161,33 @@ def test_a_span_group_for_each_selector(make_model: Callable, tmp_path: Path) ->
         record = gate_records(model, [SENTENCES[0]], rate=0.3, selector=name)[0]
         assert [span.text for span in doc.spans[f"hardkuma.{name}"]] == [span["text"] for span in record["spans"]]
         assert all(token._.rationale for span in doc.spans[f"hardkuma.{name}"] for token in span)
+
+
+def test_spans_have_the_label_of_their_selector(make_two: Callable, tmp_path: Path) -> None:
+    make_two().save_pretrained(tmp_path / "two")
+    doc = pipeline_with(tmp_path / "two", selector="all", rate=0.5)(SENTENCES[0])
+    labels = {key: {span.label_ for span in group} for key, group in doc.spans.items()}
+    assert labels == {"hardkuma.meaning": {"MEANING"}, "hardkuma.entities": {"ENTITY"}} and doc.ents == ()
+    for selector, label in ((None, "MEANING"), ("entities", "ENTITY")):
+        doc = pipeline_with(tmp_path / "two", selector=selector, rate=0.5)(SENTENCES[0])
+        assert {span.label_ for span in doc.spans["hardkuma"]} == {label}
+
+
+@pytest.mark.parametrize("selector", ["entities", "all"])
+def test_entities_can_be_the_documents_own(selector: str, make_two: Callable, tmp_path: Path) -> None:
+    make_two().save_pretrained(tmp_path / "two")
+    nlp = pipeline_with(tmp_path / "two", selector=selector, rate=0.5, set_ents=True)
+    doc = nlp(SENTENCES[0])
+    group = doc.spans["hardkuma" if selector == "entities" else "hardkuma.entities"]
+    assert [(ent.text, ent.label_) for ent in doc.ents] == [(span.text, "ENTITY") for span in group] != []
+    assert nlp.get_pipe("hardkuma")(doc).ents == doc.ents, "annotated again it is the same"
+    # What is there already stays; of spans that meet in one token (a URL) the first is taken.
+    other = nlp.make_doc(TEXT)
+    other.ents = [other.char_span(*span, label="PERSON", alignment_mode="expand") for span in [(0, 5)]]
+    found = nlp.get_pipe("hardkuma")(other).ents
+    assert [ent.label_ for ent in found if ent.start == 0] == ["PERSON"] and found[-1].label_ == "ENTITY"
+
+
+def test_entities_need_their_selector(folder: Path) -> None:
+    with pytest.raises(ValueError, match="set_ents needs the selector 'entities', got 'meaning'"):
+        pipeline_with(folder, set_ents=True)

@@ -109,6 +109,9 @@ def test_conllu_without_text_lines_rebuilds_the_same_text(tmp_path: Path) -> Non
 def test_conllu_errors(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"line 1: 2 columns where CoNLL-U has ten.*conll: .* with --format"):
         list(read_conll(write(tmp_path, "a.conllu", "1\tAna\n")))
+    for number in ("x", "x-y", "2-", "²"):
+        with pytest.raises(CorpusError, match=rf"line 3: the word's number is '{number}'; number words as 3"):
+            list(read_conll(write(tmp_path, "c.conllu", CONLLU.replace("1\tI", f"{number}\tI", 1))))
     with pytest.raises(CorpusError, match="the word 'cannot' is not in '# text' after character 1"):
         list(read_conll(write(tmp_path, "b.conllu", CONLLU.replace("2-3\tcan't", "2-3\tcannot"))))
 

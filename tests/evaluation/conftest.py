@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from hardkuma.data import LabelledSentence
-from hardkuma.evaluation.baselines import SentenceEncoder, whitespace_words
+from hardkuma.evaluation.baselines import SentenceEncoder
 from hardkuma.evaluation.baselines.toy import toy_transformer
 
 SCRIPT = "<script>document.title='broken'</script>"
@@ -36,6 +37,11 @@ def make_encoder() -> SentenceEncoder:
 def write_conll(path: Path) -> Path:
     path.write_text("\n".join("".join(f"{w}\t{t}\n" for w, t in s) for s in SENTENCES), encoding="utf-8")
     return path
+
+
+def whitespace_words(text: str) -> list[tuple[int, int]]:
+    """Offsets of what stands between white space."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def join_words(words: list[str], tags: list[str]) -> LabelledSentence:

@@ -14,14 +14,13 @@ from hardkuma.common.models import load_released
 from hardkuma.encoder_hardkuma import fingerprint
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
 from hardkuma.evaluation.baselines.registry import spacy_methods
-from hardkuma.evaluation.benchmark import Benchmark, run_benchmark
-from hardkuma.evaluation.compare import compare_faithfulness, faithful_gates, paired_differences
-from hardkuma.evaluation.contenders import SPACY, find_contenders
-from hardkuma.evaluation.data import labels_of, lower_cased, read_corpus, texts_of
+from hardkuma.evaluation.baselines.spacy_entities import spacy_scores
+from hardkuma.evaluation.benchmark import Benchmark, find_contenders, run_benchmark
+from hardkuma.evaluation.corpora import labels_of, lower_cased, read_corpus, texts_of
 from hardkuma.evaluation.measure import label_metrics
-from hardkuma.evaluation.ranking import Ranking
-from hardkuma.evaluation.results import MethodResult, load_result
-from hardkuma.evaluation.table import card_table, corpus_tables
+from hardkuma.evaluation.metrics import Ranking
+from hardkuma.evaluation.results import MethodResult, faithful_gates, load_result
+from hardkuma.evaluation.tables import corpus_tables
 
 from ..apps.spacy_packages import install_pipeline
 from ..norms import with_unequal_norms
@@ -31,7 +30,7 @@ QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 9, "exam
 WORDS = "marie B-PER\ncurie I-PER\nmoved O\nto O\nparis B-LOC\n\nthe O\nriver O\nruns O\nby O\nlondon B-LOC\n\n"
 WORDS += "google B-ORG\nopened O\na O\nschool O\nin O\nberlin B-LOC\n\nthe O\nteam O\nwon O\nin O\n2020 O\n\n"
 WORDS += "einstein B-PER\nwrote O\nto O\nnasa B-ORG\n"
-WEIGHTS = {"meaning": 0.0, "entities": 3.0}
+BACKOFF = {"entities": {"backoff": 3.0}}
 GATES = ["gates", "gates_sum", "gates_surface", "gates_form", "gates_meaning"]
 
 
@@ -52,11 +51,8 @@ def by_name(done: Benchmark) -> dict[str, MethodResult]:
     return {result.method: result for result in done.results}
 
 
-# ---- selectors ------------------------------------------------------------------------------------------------------
-
-
 def test_rows_of_two_selectors(words: Path, make_two: Callable[..., HardKumaModel]) -> None:
-    model = with_unequal_norms(make_two(meaning_weight=WEIGHTS))
+    model = with_unequal_norms(make_two(selectors=BACKOFF))
     done = run(words, [*GATES, "norm"], model)
     rows = by_name(done)
     assert list(rows) == ["encoder", *GATES, "norm"] and not done.notes
@@ -73,7 +69,7 @@ def test_rows_of_two_selectors(words: Path, make_two: Callable[..., HardKumaMode
         assert rows[name].value("average_precision") == pytest.approx(curve.average_precision(), abs=1e-6)
     first = [rows[name].examples[0]["scores"] for name in ("gates_form", "gates", "gates_meaning")]
     assert max(map(abs, np.subtract(first[0], first[1]))) > 0.01 < max(map(abs, np.subtract(first[1], first[2])))
-    # Names are not to carry the embedding: meaning is compared with the peers there.
+    # Names are not to carry the embedding: meaning is compared with the baselines there.
     measured = [name for name, row in rows.items() if row.value("sufficiency") is not None]
     assert measured == ["gates_meaning", "norm"]
     table = next(table for table in corpus_tables(done.results) if table.title == "Faithfulness")
@@ -96,7 +92,7 @@ def test_rows_that_show_the_same_gates_are_left_out(
 
 
 def test_a_selector_holds_for_all_rows(words: Path, make_two: Callable[..., HardKumaModel]) -> None:
-    model = make_two(meaning_weight=WEIGHTS)
+    model = make_two(selectors=BACKOFF)
     rows = by_name(run(words, GATES, model, selector="meaning"))
     assert list(rows) == ["encoder", "gates", "gates_sum", "gates_surface"]
     assert {rows[name].selector for name in rows if name != "encoder"} == {"meaning"}
@@ -111,15 +107,13 @@ def test_gates_on_another_encoder_are_noted(
     words: Path, make_model: Callable[..., HardKumaModel], encoder: SentenceEncoder
 ) -> None:
     notes = run(words, ["gates", "norm"], make_model(), encoder=encoder).notes
-    assert notes == ["HardKuma gates (max): on another encoder than the peers, so that faithfulness differs in scale."]
+    assert notes == ["HardKuma gates (max): on another encoder than the baselines, so that faithfulness differs in scale."]
     assert run(words, ["gates", "norm"], make_model()).notes == []
 
 
 def test_the_released_head_is_the_default(conll: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [released] = find_models([])[""]
     assert fingerprint(released) == fingerprint(load_released()[0])
-    with pytest.raises(ValueError, match="--model none leaves gates out, and other checkpoints are given"):
-        find_models(["none", "runs/x"])
     words = ["--data", str(conll), "--methods", "gates", "capitals", "--sample", "4", "--bootstrap", "5", "--quiet"]
     assert main([*words, "--output", str(tmp_path / "with")]) == 0
     result = load_result(tmp_path / "with" / "results" / "toy" / "gates.json")
@@ -130,9 +124,6 @@ def test_the_released_head_is_the_default(conll: Path, tmp_path: Path, capsys: p
     assert made == ["capitals.json"] and "needs a HardKuma checkpoint (--model)" in capsys.readouterr().out
     capitals = load_result(tmp_path / "without" / "results" / "toy" / "capitals.json")
     assert capitals is not None and capitals.value("f1_lower") is None and capitals.value("f1_own") is not None
-
-
-# ---- spaCy ----------------------------------------------------------------------------------------------------------
 
 
 def test_spacy_decides_and_does_not_rank(
@@ -148,19 +139,16 @@ def test_spacy_decides_and_does_not_rank(
     assert row.value("precision_own") == 1.0 and row.value("recall_own") == pytest.approx(4 / 7, abs=1e-6)
     assert row.value("f1_own") == pytest.approx(8 / 11, abs=1e-6) and row.value("f1_lower") == 0.0
     assert row.value("average_precision") is None and row.value("sufficiency") is None and not row.common
-    assert row.kind == "reference" and row.forward_passes == 0
+    assert row.role == "reference" and row.forward_passes == 0
     table = corpus_tables([row])[0]
     assert [column.name for column in table.columns][:4] == ["f1_own", "f1_lower", "precision_own", "recall_own"]
 
 
 def test_without_a_spacy_model_a_note_says_so(encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name, method in METHODS.items() if method.module == SPACY]:
+    for name in [name for name, method in METHODS.items() if method.function is spacy_scores]:
         monkeypatch.delitem(METHODS, name)
     assert any("python -m spacy download" in note for note in find_contenders(None, encoder, {}, None)[1])
     assert not any("spaCy" in note for note in find_contenders(["norm"], encoder, {}, None)[1])
-
-
-# ---- lower case, digits ---------------------------------------------------------------------------------------------
 
 
 def test_lower_case(conll: Path, encoder: SentenceEncoder) -> None:
@@ -203,9 +191,6 @@ def test_recall_of_words_that_are_easily_missed(conll: Path, encoder: SentenceEn
     assert "1 entity words with a digit and 1 in lower case" in note
 
 
-# ---- the same sentences ---------------------------------------------------------------------------------------------
-
-
 def test_every_table_is_on_one_set_of_sentences(words: Path, make_model: Callable[..., HardKumaModel]) -> None:
     done = run(words, ["gates", "norm", "loo", "capitals"], make_model())
     rows = by_name(done)
@@ -246,52 +231,3 @@ def test_differences_are_paired(words: Path, make_model: Callable[..., HardKumaM
     # Another set of rows, or none of gates: what was stored is not believed.
     again = by_name(run(words, ["norm", "loo"], None, encoder=SentenceEncoder.from_model(make_model())))
     assert again["loo"].differences == {}
-
-
-def with_areas(name: str, values: list[float | None], kind: str = "peer", corpus: str = "c") -> MethodResult:
-    areas = {"sufficiency": values}
-    common = {"value": 0.5, "low": None, "high": None, "sentences": 2}
-    metrics = {"sufficiency": {"value": 0.5}, "average_precision": {"value": 0.5}}
-    return MethodResult(
-        name, name, kind, "1", corpus, 9, 9, 1, {}, "", {}, "", 0, 0, 0, metrics=metrics, common=common, areas=areas
-    )
-
-
-def test_intervals_against_a_naive_loop() -> None:
-    generator = np.random.default_rng(1)
-    hard = generator.random(30)  # what makes a sentence hard for both
-    ours, theirs = hard + 0.1 + 0.01 * generator.random(30), hard
-    gates, peer = with_areas("gates", ours.tolist(), "gates"), with_areas("peer", [*theirs[:-1].tolist(), None])
-    gap = paired_differences([gates], [peer], 200)["sufficiency"]
-    draws, again = [], np.random.default_rng(0)
-    for _ in range(200):
-        drawn = again.integers(0, 30, 30)
-        kept = [i for i in drawn if i < 29]  # the last has no value for the peer
-        draws.append(np.mean([ours[i] - theirs[i] for i in kept]))
-    assert gap.value == pytest.approx(np.mean(ours[:-1] - theirs[:-1]))
-    assert (gap.low, gap.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])))
-    assert gap.high - gap.low < 0.01 < np.std(hard) / np.sqrt(30)  # unpaired it would be far wider
-    compare_faithfulness([peer], 10)
-    assert peer.differences == {}
-    meaning = with_areas("gates_meaning@new", ours.tolist(), "gates")
-    assert faithful_gates([peer, gates, meaning]) is meaning and faithful_gates([peer]) is None
-
-
-def test_a_card_compares_over_all_corpora() -> None:
-    results = [
-        with_areas(name, values, kind, corpus)
-        for corpus, ours in (("a", [0.5, 0.75]), ("b", [0.5, 0.5]))
-        for name, values, kind in (("peer", [0.25, 0.25], "peer"), ("gates", ours, "gates"))
-    ]
-    card = card_table(results, "it")
-    line = next(line for line in card.splitlines() if line.startswith("| peer |") and "[" in line)
-    assert line.startswith("| peer | .500 | .500 | +.312 [")  # mean of .25, .5, .25, .25
-    assert "| **gates** | .500 | .500 |  |" in card
-    assert "Sentences, the same for every row: 9 of a, 9 of b." in card and "AP on the first 2 of each" in card
-    # The second table goes by what it shows: on the same sentences the peer is better.
-    for result in results:
-        result.common["value"] = 0.75 if result.method == "peer" else 0.25
-        result.metrics["average_precision"]["value"] = 0.25 if result.method == "peer" else 0.75
-    first, second = card_table(results, "it").split("Sentences, the same")
-    assert first.index("**gates**") < first.index("| peer |") and second.index("| peer |") < second.index("**gates**")
-    assert "gates - method" not in card_table([result for result in results if result.kind == "peer"], "it")

@@ -10,9 +10,19 @@ import pytest
 from scipy.stats import spearmanr
 
 from hardkuma.__main__ import main
-from hardkuma.evaluation.encoder_tasks import TASKS, encoder_table, evaluate_encoder, read_tasks
-from hardkuma.evaluation.similarity import ScoredPairs, measure_similarity, read_scored_pairs
-from hardkuma.evaluation.transfer import LabelledTexts, features_of, measure_transfer, read_labelled_texts
+from hardkuma.evaluation.encoder_tasks import (
+    TASKS,
+    LabelledTexts,
+    ScoredPairs,
+    encoder_table,
+    evaluate_encoder,
+    features_of,
+    measure_similarity,
+    measure_transfer,
+    read_labelled_texts,
+    read_scored_pairs,
+    read_tasks,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HARDKUMA_DATA", ROOT.parent / "shared" / "data"))

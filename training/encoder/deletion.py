@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from ...configuration_hardkuma import check_whole
 from ...kumaraswamy_hardkuma import Kumaraswamy
 from .sentence import LETTERS, Sentence
 
@@ -47,8 +48,9 @@ class Dropping:
     measure: ClassVar[str] = LETTERS  # of importance; what is not `LETTERS` must have been scored
 
     def __post_init__(self) -> None:
-        if self.t < 1 or (self.k is not None and self.k < 0):
-            raise ValueError(f"k must be >= 0 and t >= 1, got k={self.k} and t={self.t}.")
+        if self.k is not None:
+            check_whole("k", self.k, minimum=0)
+        check_whole("t", self.t, minimum=1)
 
     def number(self, sentence: Sentence) -> int:
         """How many of this sentence."""
@@ -143,11 +145,11 @@ class Cropping:
 
 
 def check_rate(rate: float) -> None:
-    """Raise ValueError where a rate is no fraction.
+    """Raise ValueError where a rate is no number or no fraction.
 
     >>> check_rate(20)
     Traceback (most recent call last):
     ValueError: rate must be a fraction in [0, 1], got 20.
     """
-    if not 0 <= rate <= 1:
-        raise ValueError(f"rate must be a fraction in [0, 1], got {rate}.")
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate <= 1:
+        raise ValueError(f"rate must be a fraction in [0, 1], got {rate!r}.")

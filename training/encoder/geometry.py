@@ -7,7 +7,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 from torch import Tensor
 
-from ...evaluation.geometry import alignment, uniformity
+from ...evaluation.metrics import alignment, uniformity
 from .collator import DRAW, ROW, ViewCollator
 from .objectives import embed
 from .randomness import seeded

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...common.hub import push_folder
+from ...common.files import push_folder
 from ..arguments import parse_arguments
 from .recipe import EncoderRecipe, load_encoder_recipe
 

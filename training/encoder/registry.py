@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...common.checks import find_named
+from ...common.arguments import find_named
 from .deletion import (
     Cropping,
     LowestGateDropout,

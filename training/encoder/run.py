@@ -26,9 +26,10 @@ from ...common.files import write_atomically
 from ...common.models import load_model
 from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
-from ...evaluation.similarity import read_scored_pairs
+from ...evaluation.encoder_tasks import read_scored_pairs
 from ..report import write_record
 from ..run import InterruptFlag
+from ..store import texts_digest
 from ..texts import load_training_texts, split_held_out
 from .collator import DRAW, ROW, ViewCollator
 from .deletion import GATES
@@ -244,7 +245,7 @@ def scored_sentences(
     Args:
         model: the recipe's encoder, before anything of it is reset or trained.
     """
-    key = (recipe.encoder, recipe.gates, recipe.max_tokens, tuple(measures), tuple(texts))
+    key = (recipe.encoder, recipe.gates, recipe.max_tokens, tuple(measures), texts_digest(texts))
     if key not in _SCORED:
         scorer = SentenceEncoder(encoder_of(model), model.tokenizer)
         sentences = read_sentences(scorer.tokenizer, texts, recipe.max_tokens)

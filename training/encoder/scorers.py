@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...common.checks import find_named
+from ...common.arguments import find_named
 from ...configuration_hardkuma import MEANING
-from ...evaluation.baselines.attention import received
+from ...evaluation.baselines.attention import received, rolled
 from ...evaluation.baselines.encoder import PaddedTokens, SentenceEncoder
-from ...evaluation.baselines.rollout import rolled
 from .deletion import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 from .sentence import Sentence
 

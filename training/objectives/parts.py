@@ -43,8 +43,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ...evaluation.data import read_corpus
-from ...evaluation.kinds import PARTS_OF_SPEECH, draw_shares, measure_kinds
+from ...evaluation.corpora import read_corpus
+from ...evaluation.parts import PARTS_OF_SPEECH, draw_shares, measure_parts
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL
 from ..criterion import calibrate_rate
@@ -114,7 +114,7 @@ class Parts(Objective[PartsSettings]):
         """With a table of the parts, on the development file if that has parts of speech, or else on training text."""
         sentences = [] if run.recipe.dev is None else read_corpus(run.recipe.dev).sentences
         tagged = bool(sentences) and {tag for sentence in sentences for tag in sentence.tags} <= PARTS_OF_SPEECH
-        found = measure_kinds(run.model, sentences if tagged else self._examples(run))
+        found = measure_parts(run.model, sentences if tagged else self._examples(run))
         plots = [PICTURE] if tagged else []
         if tagged:
             draw_shares(found, run.output / PICTURE)
@@ -297,7 +297,7 @@ class _Neighbours:
 def name_parts(model: HardKumaModel, selectors: Sequence[int], texts: Sequence[str]) -> None:
     """Call these selectors by their two most typical words."""
     names = list(model.config.names)
-    found = typical_names(measure_kinds(model, texts).typical(NAME_CANDIDATES), taken=names)
+    found = typical_names(measure_parts(model, texts).typical(NAME_CANDIDATES), taken=names)
     for number, name in zip(selectors, found, strict=True):
         names[number] = name
     model.config.selectors = dict(zip(names, model.config.selectors.values(), strict=True))

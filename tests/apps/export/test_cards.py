@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from hardkuma.apps.export.cards import agreement
-from hardkuma.common.correlation import ranks
+from hardkuma.evaluation.statistics import ranks
 
 
 def test_against_scipy_and_pairs() -> None:

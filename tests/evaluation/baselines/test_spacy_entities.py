@@ -22,7 +22,7 @@ def test_packages_with_ner_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     assert set(ner_packages()) - before == {"toy_names"} and ner_packages()["toy_names"] == "1.2.3"
     method = next(method for method in spacy_methods() if method.name == "spacy_toy_names")
-    assert method.title == "spaCy toy_names 1.2.3 (reference)" and not method.ranked and method.kind == "reference"
+    assert method.title == "spaCy toy_names 1.2.3 (reference)" and not method.ranked and method.role == "reference"
 
 
 def test_decisions_are_of_the_words_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,12 @@ from transformers import AutoTokenizer
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.training.encoder import run as run_module
 from hardkuma.training.encoder.layers import freeze_lower_layers, layers_of, reset_top_layers
 from hardkuma.training.encoder.objectives import encoder_of
 from hardkuma.training.encoder.randomness import seeded
 from hardkuma.training.encoder.recipe import EncoderRecipe
-from hardkuma.training.encoder.run import EncoderRun, last_checkpoint
+from hardkuma.training.encoder.run import EncoderRun, last_checkpoint, scored_sentences
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import read_sentences
 from hardkuma.training.texts import load_training_texts
@@ -244,3 +245,22 @@ def test_wrong_settings_are_told_before_anything_is_read(
     assert main(["encoder", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "hardkuma encoder [RECIPE] [--resume]" in shown and "--reset_layers" in shown and "--model.NAME" not in shown
+
+
+def test_a_view_that_makes_no_sense_is_refused_before_anything_is_read(
+    words: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(view="{random_deletion: {t: 3.33}}", max_steps=1)) == 2
+    assert capsys.readouterr().err == "hardkuma encoder: random_deletion: t must be a whole number >= 1, got 3.33.\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_scores_are_shared_by_a_digest_of_the_text(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys held whole corpora."""
+    monkeypatch.setattr(run_module, "_SCORED", {})
+    model, recipe = SentenceTransformer(str(encoder_folder), device="cpu"), EncoderRecipe(encoder=str(encoder_folder))
+    texts = ["the museum in paris", "a bridge in berlin"]
+    first = scored_sentences(model, recipe, texts, [])
+    assert scored_sentences(model, recipe, list(texts), []) is first
+    assert scored_sentences(model, recipe, texts[::-1], []) is not first
+    assert not any(text in repr(key) for key in run_module._SCORED for text in texts)

@@ -15,7 +15,7 @@ from hardkuma.training.encoder.deletion import lowest, number_to_drop
 from hardkuma.training.encoder.registry import AUGMENTATIONS, make_augmentation
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import Sentence, read_sentences
-from tests.evaluation.baselines.test_attention_peers import eager_attentions, naive_received, naive_rollout
+from tests.evaluation.baselines.test_attention import eager_attentions, naive_received, naive_rollout
 
 BEAR = "A brown bear is eating a small fish."
 TOKENIZER = toy_tokenizer(["a", "brown", "bear", "is", "eating", "small", "fish", ".", "ex", "##cel", "##lent"])
@@ -65,7 +65,7 @@ def test_number_to_drop() -> None:
     # Static: k from t tokens on. Dynamic: one for every t tokens.
     assert [number_to_drop(n, k=3, t=8) for n in (7, 8, 80)] == [0, 3, 3]
     assert [number_to_drop(n, t=8) for n in (7, 8, 15, 16, 80)] == [0, 1, 1, 2, 10]
-    with pytest.raises(ValueError, match="attention_naive: k must be >= 0 and t >= 1, got k=None and t=0"):
+    with pytest.raises(ValueError, match="attention_naive: t must be a whole number >= 1, got 0"):
         make_augmentation({"attention_naive": {"t": 0}})
 
 
@@ -235,3 +235,20 @@ def test_gates_are_those_of_meaning(make_two: object) -> None:
     with pytest.raises(ValueError, match="gates need a HardKuma model"):
         bare = toy_transformer(["a"])
         score_sentences(bare, ["a"], read_sentences(bare.tokenizer, ["a"], 9), ["gates"])
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        ({"random_deletion": {"t": 3.33}}, "random_deletion: t must be a whole number >= 1, got 3.33"),
+        ({"lowest_gates": {"k": 1.5}}, "lowest_gates: k must be a whole number >= 0, got 1.5"),
+        ({"random_deletion": {"k": True}}, "random_deletion: k must be a whole number >= 0, got True"),
+        ({"random_deletion": {"k": -1}}, "random_deletion: k must be a whole number >= 0, got -1"),
+        ({"random_deletion": {"t": None}}, "random_deletion: t must be a whole number >= 1, got None"),
+        ({"cropping": {"rate": "half"}}, r"cropping: rate must be a fraction in \[0, 1\], got 'half'"),
+    ],
+)
+def test_options_that_would_fail_in_training_are_refused_before(view: dict, message: str) -> None:
+    """`t: 3.33` passed all checks, and the first batch ended in a TypeError."""
+    with pytest.raises(ValueError, match=message):
+        make_augmentation(view)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hardkuma import HardKumaModel, train
-from hardkuma.evaluation.kinds import Kinds
+from hardkuma.evaluation.parts import Parts as MeasuredParts
 from hardkuma.training.objectives import parts as module
 from hardkuma.training.objectives.parts import FOCUS, Outcome, Parts, division_terms, fit_parts, name_parts, typical_names
 from hardkuma.training.objectives.settings import PartsSettings
@@ -91,11 +91,13 @@ def language(
     monkeypatch.setattr(module, "read_inputs", lambda *_: WordInputs(x, np.array([0, *np.cumsum(counts)[:-1]])))
     monkeypatch.setattr(module, "_meaning", lambda *_: torch.zeros(len(x)))
 
-    def measure() -> Kinds:
+    def measure() -> MeasuredParts:
         with torch.no_grad():
             probabilities = torch.stack([model.gate_head.log_odds(k, x).sigmoid() for k in model.config.parts])
         rates = [model.config.selectors[name].target_rate for name in names]
-        return Kinds(names, rates, [str(number) for number in types], probabilities.numpy(), [str(part) for part in gold])
+        return MeasuredParts(
+            names, rates, [str(number) for number in types], probabilities.numpy(), [str(part) for part in gold]
+        )
 
     return model, sentences, np.array(gold), measure
 

@@ -1,0 +1,94 @@
+"""Keyword extractors as baselines: KeyBERT with our encoder, and YAKE. Both need the extra `keywords`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...common.packages import require
+from .counts import fold
+from .encoder import SentenceEncoder, tracker
+from .words import Span, WordScores, fill_missing, text_words
+
+NO_CANDIDATE = -10.0  # below the -log of any score that YAKE gives
+
+
+def keybert_scores(
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    progress: bool = False,
+) -> list[WordScores]:
+    """KeyBERT's score of every word as a one-word keyphrase, stop words included: its similarity, embedded by itself, to
+    the text. Each word is embedded once, whatever its number in the texts.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
+    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
+    >>> keybert_scores(encoder, ["in Paris"])[0].ranked()[0][0]
+    'Paris'
+    """
+    keybert = require("keybert", "keywords")
+    backend = require("keybert.backend", "keywords")
+    vectorizer = require("sklearn.feature_extraction.text", "keywords").CountVectorizer
+    extractor = keybert.KeyBERT(model=_embedder(backend.BaseEmbedder, encoder))
+    spans, results = text_words(texts, words), []
+    with tracker(len(texts), progress, "keybert") as bar:
+        for text, row in zip(texts, spans, strict=True):
+            forms = [fold(text[start:end]) for start, end in row]
+            by_form: dict[str, float] = {}
+            if forms:
+                # The words are given: the vectorizer only has to hand them on.
+                analyzer = vectorizer(analyzer=lambda _, forms=forms: forms)
+                pairs = extractor.extract_keywords(text, vectorizer=analyzer, top_n=len(set(forms)))
+                by_form = {word: float(score) for word, score in pairs}
+            results.append(fill_missing(text, row, [by_form.get(form) for form in forms]))
+            bar.update(1)
+    return results
+
+
+def _embedder(base: type, encoder: SentenceEncoder) -> Any:
+    class Embedder(base):
+        """Our encoder behind keybert's interface; each string is run once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[str, np.ndarray] = {}
+
+        def embed(self, documents: Sequence[str], verbose: bool = False) -> np.ndarray:
+            new = [text for text in dict.fromkeys(map(str, documents)) if text not in self.known]
+            self.known.update(zip(new, encoder.encode(new).numpy(), strict=True))
+            return np.stack([self.known[str(text)] for text in documents])
+
+    return Embedder()
+
+
+def yake_scores(
+    encoder: SentenceEncoder | None,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    language: str = "en",
+    progress: bool = False,
+) -> list[WordScores]:
+    """-log of YAKE's score (which is lower for better keywords) of each word as a one-word keyphrase.
+
+    YAKE leaves out stop words, numbers and punctuation: they score -10, below every other word. It looks at capital
+    letters.
+
+    >>> [word for word, _ in yake_scores(None, ["the museum of London"])[0].ranked()]
+    ['London', 'museum', 'the', 'of']
+    """
+    yake = require("yake", "keywords")
+    spans, results = text_words(texts, words), []
+    with tracker(len(texts), progress, "yake") as bar:
+        for text, row in zip(texts, spans, strict=True):
+            extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(row)))
+            by_form = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
+            values = [by_form.get(fold(text[start:end]), NO_CANDIDATE) for start, end in row]
+            results.append(WordScores(text, row, values))
+            bar.update(1)
+    return results
