@@ -80,7 +80,9 @@ def _check_name(name: str) -> None:
     """Say at once, and in one sentence, that there is no such model: transformers tries for half a minute."""
     if Path(name).is_dir():
         if not (Path(name) / CONFIG).is_file():
-            raise FileNotFoundError(f"--model {name}: this folder has no {CONFIG}; give the folder of a checkpoint.")
+            of_run = (Path(name) / "model" / CONFIG).is_file()
+            hint = f"did you mean {name}/model?" if of_run else "give the folder of a checkpoint."
+            raise FileNotFoundError(f"--model {name}: this folder has no {CONFIG}; {hint}")
         return
     if Path(name).is_file():
         raise NotADirectoryError(f"--model {name}: this is a file; give the folder of a checkpoint.")
