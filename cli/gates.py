@@ -467,7 +467,7 @@ def _run_on_cluster(arguments: argparse.Namespace) -> int:
     logging.getLogger("ray.data").setLevel(logging.WARNING)  # there is a progress bar
     outputs = Outputs(
         column=arguments.field or "text",
-        kinds=tuple(arguments.add or ("gates",)),
+        add=tuple(arguments.add or ("gates",)),
         selector=arguments.selector,
         rate=arguments.rate,
         threshold=arguments.threshold,

@@ -28,10 +28,10 @@ def load() -> Iterator[ModuleType]:
 
 
 def a_few(questions: list) -> list:
-    """One of each kind but the longest: the known answers are to be had quickly."""
-    kinds = {question.name: question for question in questions if question.name != "the longest text"}
+    """One of each name but the longest: the known answers are to be had quickly."""
+    names = {question.name: question for question in questions if question.name != "the longest text"}
     texts = [question for question in questions if question.name == "a text"][:6]
-    return [*texts, *(question for name, question in kinds.items() if name != "a text")]
+    return [*texts, *(question for name, question in names.items() if name != "a text")]
 
 
 def check(load: ModuleType, address: str, target: str) -> None:

@@ -201,7 +201,7 @@ def pieces_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int,
 
 
 def words_of(tokens: list[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
-    """Words as every door sees them; a token of none is one by itself, and never selected."""
+    """Words as all interfaces see them; a token of none is one by itself, and never selected."""
     words = {span: [token for token in tokens if token[0] < span[1] and span[0] < token[1]] for span in find_words(TEXT)}
     inside = {token for members in words.values() for token in members}
     return sorted([*words.values(), *([(start, end, 0.0)] for start, end, p in tokens if (start, end, p) not in inside)])

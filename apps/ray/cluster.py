@@ -78,7 +78,7 @@ def ray_gates(
             the cluster has GPUs, or CPUs but one: what feeds the workers needs one too, and would wait for it for ever.
         gpus: of each worker; by default 1 where the cluster has any.
 
-    `ray_gates(ray.data.read_parquet("in/"), Outputs(kinds=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
+    `ray_gates(ray.data.read_parquet("in/"), Outputs(add=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
     """
     each, room = _gpus(gpus), _capacity(gpus)
     fewest, most = _range(workers or (1, room if each else max(1, room - 1)))
@@ -138,7 +138,7 @@ def ray_gate_files(
     outputs = outputs or Outputs()
     shards = list_shards(pattern, output)
     kept = {"input": str(PurePosixPath(shards[0].source).parent), "model": model, **asdict(outputs)}
-    _claim(output, {**kept, "kinds": list(outputs.kinds)}, resume)
+    _claim(output, {**kept, "add": list(outputs.add)}, resume)
     remove_partial(output)
     waiting = waiting_shards(shards, output)
     if not waiting:

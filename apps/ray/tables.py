@@ -2,7 +2,7 @@
 
 For Spark, `pandas_gates` is a function as `DataFrame.mapInPandas` wants it, frames in and frames out:
 
-    outputs = Outputs(kinds=["terms"])
+    outputs = Outputs(add=["terms"])
     schema = f"id bigint, text string, {spark_schema(outputs)}"
     frame.mapInPandas(partial(pandas_gates, outputs=outputs), schema)
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-KINDS = ("gates", "terms", "anchor", "rationale")
+ADDED = ("gates", "terms", "anchor", "rationale")
 NO_TEXT = "the row has no text"
 Table = TypeVar("Table", "pyarrow.Table", "pandas.DataFrame")
 
@@ -39,30 +39,30 @@ class Outputs:
 
     Attributes:
         column: the texts; a row without one gets empty gates and the reason, and no embedding.
-        kinds: "gates" are the fields of a record (words, spans, rate, windows, reason), "terms" the texts of its spans;
+        add: "gates" are the fields of a record (words, spans, rate, windows, reason), "terms" the texts of its spans;
             "anchor" and "rationale" are embeddings, of what of a text fits into the encoder.
         selector, rate, threshold: as of `gate_records`.
         batch_size: texts that the encoder runs on together.
     """
 
     column: str = "text"
-    kinds: Sequence[str] = ("gates",)
+    add: Sequence[str] = ("gates",)
     selector: str | None = None
     rate: float | None = None
     threshold: float | None = None
     batch_size: int = 64
 
     def __post_init__(self) -> None:
-        for kind in self.kinds:
-            check_choice("kinds", kind, KINDS)
+        for name in self.add:
+            check_choice("add", name, ADDED)
         check_selection(self.rate, self.threshold)
-        if "rationale" in self.kinds and self.selector == ALL:
+        if "rationale" in self.add and self.selector == ALL:
             raise ValueError(f"rationale embeddings are those of one selector, got selector={ALL!r}: name it.")
 
     def fields(self) -> list[pyarrow.Field]:
         """The columns that are added.
 
-        >>> [field.name for field in Outputs(kinds=["terms", "anchor"]).fields()]
+        >>> [field.name for field in Outputs(add=["terms", "anchor"]).fields()]
         ['terms', 'anchor']
         """
         arrow = require("pyarrow", "ray")
@@ -72,7 +72,7 @@ class Outputs:
             "anchor": [arrow.field("anchor", arrow.list_(arrow.float32()))],
             "rationale": [arrow.field("rationale", arrow.list_(arrow.float32()))],
         }
-        return [field for kind in self.kinds for field in fields[kind]]
+        return [field for name in self.add for field in fields[name]]
 
 
 def add_gates(model: HardKumaModel, table: Table, outputs: Outputs | None = None) -> Table:
@@ -86,7 +86,7 @@ def add_gates(model: HardKumaModel, table: Table, outputs: Outputs | None = None
     >>> import pyarrow
     >>> from hardkuma import load_released
     >>> table = pyarrow.table({"id": [7], "text": ["Our flight to Oslo was delayed."]})
-    >>> add_gates(load_released()[0], table, Outputs(kinds=["terms"])).to_pylist()[0]["terms"]
+    >>> add_gates(load_released()[0], table, Outputs(add=["terms"])).to_pylist()[0]["terms"]
     ['Oslo', 'delayed']
     """
     outputs = outputs or Outputs()
@@ -146,7 +146,7 @@ def _texts(table: pyarrow.Table, outputs: Outputs) -> list[str | None]:
 def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dict[str, list[Any]]:
     """By the name of each added column, a value for every text."""
     values: dict[str, list[Any]] = {}
-    if {"gates", "terms"} & set(outputs.kinds):
+    if {"gates", "terms"} & set(outputs.add):
         found = gate_records(
             model,
             texts,
@@ -159,11 +159,11 @@ def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dic
         names = [field.name for field in record_fields(outputs.selector == ALL)]
         values |= {name: [record.get(name) for record in records] for name in names}
         values["terms"] = [[span["text"] for span in record["spans"]] for record in records]
-    for kind in outputs.kinds:
-        if kind in ("anchor", "rationale"):
-            options: Any = {} if kind == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
+    for name in outputs.add:
+        if name in ("anchor", "rationale"):
+            options: Any = {} if name == "anchor" else {"rate": outputs.rate, "selector": outputs.selector}
             size = outputs.batch_size
-            values[kind] = list(embed_texts(model, texts, kind, batch_size=size, **options).numpy()) if texts else []
+            values[name] = list(embed_texts(model, texts, name, batch_size=size, **options).numpy()) if texts else []
     return values
 
 
@@ -184,7 +184,7 @@ def pandas_gates(
 
     >>> import pandas
     >>> frames = [pandas.DataFrame({"id": [7], "text": ["Our flight to Oslo was delayed."]})]
-    >>> next(pandas_gates(iter(frames), Outputs(kinds=["terms"]))).loc[0, "terms"].tolist()
+    >>> next(pandas_gates(iter(frames), Outputs(add=["terms"]))).loc[0, "terms"].tolist()
     ['Oslo', 'delayed']
     """
     for frame in frames:
@@ -194,18 +194,18 @@ def pandas_gates(
 def spark_schema(outputs: Outputs) -> str:
     """The columns that are added, in the words of Spark's schemas.
 
-    >>> spark_schema(Outputs(kinds=["terms", "anchor"]))
+    >>> spark_schema(Outputs(add=["terms", "anchor"]))
     'terms array<string>, anchor array<float>'
     """
     return ", ".join(f"{field.name} {_spark_type(field.type)}" for field in outputs.fields())
 
 
-def _spark_type(kind: pyarrow.DataType) -> str:
+def _spark_type(arrow_type: pyarrow.DataType) -> str:
     types = require("pyarrow", "ray").types
-    if types.is_list(kind):
-        return f"array<{_spark_type(kind.value_type)}>"
-    if types.is_map(kind):
-        return f"map<{_spark_type(kind.key_type)},{_spark_type(kind.item_type)}>"
-    if types.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type)}' for field in kind)}>"
-    return {"int32": "int", "bool": "boolean"}.get(str(kind), str(kind))
+    if types.is_list(arrow_type):
+        return f"array<{_spark_type(arrow_type.value_type)}>"
+    if types.is_map(arrow_type):
+        return f"map<{_spark_type(arrow_type.key_type)},{_spark_type(arrow_type.item_type)}>"
+    if types.is_struct(arrow_type):
+        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type)}' for field in arrow_type)}>"
+    return {"int32": "int", "bool": "boolean"}.get(str(arrow_type), str(arrow_type))

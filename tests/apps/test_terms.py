@@ -56,7 +56,7 @@ def test_the_example_is_the_sentence_in_which_a_term_is_most_probable() -> None:
         rank_terms([], 0)
 
 
-def test_names_are_whole_and_without_grammar(model: HardKumaModel) -> None:
+def test_names_are_whole_and_without_function_words(model: HardKumaModel) -> None:
     names = [term.text for term in find_terms(model, TEXTS, 10, selector="entities")]
     assert any("Hadron Collider" in name for name in names) and "Geneva" in names
     assert not any(name.casefold().startswith(("the ", "of ")) or name.casefold().endswith(" of") for name in names)

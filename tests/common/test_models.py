@@ -6,11 +6,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hardkuma import load_released
-from hardkuma.common.models import RELEASED
+from hardkuma.common.models import RELEASED, load_model
 
 
 def current_umask() -> int:
@@ -46,3 +47,12 @@ def test_saving_it_gives_a_complete_folder(tmp_path: Path) -> None:
     )
     assert torch.equal(inputs["input_ids"], same["input_ids"])
     assert torch.equal(model(**inputs).gate_probs, again(**inputs).gate_probs)
+
+
+def test_the_folder_of_a_run_is_not_its_model(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"has no config.json; give the folder of a checkpoint\."):
+        load_model(str(tmp_path))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=rf"did you mean {tmp_path}/model\?"):
+        load_model(str(tmp_path))

@@ -77,7 +77,7 @@ def test_a_dataset_of_ones_own(cluster: TwoNodes, inputs: Path) -> None:
         dataset = ray.data.read_parquet(str(inputs / "part-0.parquet"))
         with pytest.raises(ValueError, match="2 workers take all 2 CPUs of the cluster"):
             ray_gates(dataset, workers=2)
-        rows = ray_gates(dataset, Outputs(kinds=["terms"])).take_all()
+        rows = ray_gates(dataset, Outputs(add=["terms"])).take_all()
     assert sorted(row["id"] for row in rows) == list(range(ROWS)) and any(row["terms"] for row in rows)
 
 

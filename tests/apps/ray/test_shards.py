@@ -29,7 +29,7 @@ def test_a_shard_of_several_batches_and_one_without_rows(released: HardKumaModel
     for name, rows in (("long", ROWS + 3), ("empty", 0)):
         shard = Shard(f"{tmp_path}/{name}.parquet", f"{tmp_path}/out/{name}.parquet")
         assert waiting_shards([shard], f"{tmp_path}/out") == [shard]
-        assert write_shard(released, shard, Outputs(kinds=["terms"])) == rows
+        assert write_shard(released, shard, Outputs(add=["terms"])) == rows
         assert waiting_shards([shard], f"{tmp_path}/out") == []
         found = pq.read_table(shard.target)
         assert found.column_names == ["n", "text", "terms"] and found["n"].to_pylist() == list(range(rows))

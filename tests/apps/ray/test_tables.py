@@ -28,7 +28,7 @@ def table() -> pa.Table:
 
 
 def test_columns_are_the_records_row_for_row(released: HardKumaModel, table: pa.Table) -> None:
-    found = add_gates(released, table, Outputs(kinds=["gates", "terms"], selector="entities", rate=0.3))
+    found = add_gates(released, table, Outputs(add=["gates", "terms"], selector="entities", rate=0.3))
     assert found.column_names == ["id", "text", "words", "spans", "rate", "windows", "reason", "terms"]
     assert found.select(["id", "text"]).equals(table)
     for row in found.to_pylist():
@@ -48,13 +48,13 @@ def test_columns_are_the_records_row_for_row(released: HardKumaModel, table: pa.
 def test_a_dataset_of_datasets(released: HardKumaModel, table: pa.Table) -> None:
     datasets = pytest.importorskip("datasets")
     dataset = datasets.Dataset(table).with_format("arrow")
-    mapped = dataset.map(partial(add_gates, released, outputs=Outputs(kinds=["terms"])), batched=True, batch_size=4)
-    expected = add_gates(released, table, Outputs(kinds=["terms"]))
+    mapped = dataset.map(partial(add_gates, released, outputs=Outputs(add=["terms"])), batched=True, batch_size=4)
+    expected = add_gates(released, table, Outputs(add=["terms"]))
     assert mapped.with_format(None)[:] == expected.to_pydict()
 
 
 def test_embeddings_are_those_of_the_model(released: HardKumaModel, table: pa.Table) -> None:
-    found = add_gates(released, table, Outputs(kinds=["anchor", "rationale"], rate=0.5, batch_size=2)).to_pylist()
+    found = add_gates(released, table, Outputs(add=["anchor", "rationale"], rate=0.5, batch_size=2)).to_pylist()
     inputs = released.tokenizer([TEXTS[0]], return_tensors="pt")
     with torch.no_grad():
         out = released(**inputs, selector="meaning", rate=0.5)
@@ -76,13 +76,13 @@ def test_tables_that_do_not_fit(released: HardKumaModel, columns: dict, options:
         add_gates(released, pa.table(columns), Outputs(**options))
 
 
-def test_unknown_kinds_and_rates_are_said_at_once() -> None:
-    with pytest.raises(ValueError, match="kinds must be one of gates, terms, anchor, rationale"):
-        Outputs(kinds=["sums"])
+def test_unknown_columns_and_rates_are_said_at_once() -> None:
+    with pytest.raises(ValueError, match="add must be one of gates, terms, anchor, rationale"):
+        Outputs(add=["sums"])
     with pytest.raises(ValueError, match="rate must be a fraction"):
         Outputs(rate=20)
     with pytest.raises(ValueError, match="rationale embeddings are those of one selector"):
-        Outputs(kinds=["gates", "rationale"], selector="all")
+        Outputs(add=["gates", "rationale"], selector="all")
 
 
 def test_a_column_that_is_empty_in_every_row(released: HardKumaModel) -> None:
@@ -94,7 +94,7 @@ def test_frames_keep_their_rows_columns_and_types() -> None:
     texts = ["Our flight to Oslo was delayed.", None, "Marie Curie moved to Paris."]
     first = pd.DataFrame({"id": pd.array([3, None, 5], dtype="Int64"), "text": texts}, index=[9, 9, 9])
     second = pd.DataFrame({"id": pd.array([6], dtype="Int64"), "text": [None]})
-    outputs = Outputs(kinds=["gates", "terms", "anchor"], selector="entities", rate=0.4)
+    outputs = Outputs(add=["gates", "terms", "anchor"], selector="entities", rate=0.4)
     one, other = pandas_gates(iter([first, second]), outputs)
     assert one[["id", "text"]].equals(first) and one.shape == (3, 9) and list(one.index) == [9, 9, 9]
     model = load_released()[0]
@@ -111,10 +111,10 @@ def test_of_all_selectors_numbers_have_names() -> None:
 
 
 def test_a_frame_is_a_table_too(released: HardKumaModel, table: pa.Table) -> None:
-    outputs = Outputs(column="body", kinds=["terms"], selector="entities")
+    outputs = Outputs(column="body", add=["terms"], selector="entities")
     frame = table.to_pandas().rename(columns={"text": "body"})
     found = add_gates(released, frame, outputs)
-    expected = add_gates(released, table, Outputs(kinds=["terms"], selector="entities"))["terms"].to_pylist()
+    expected = add_gates(released, table, Outputs(add=["terms"], selector="entities"))["terms"].to_pylist()
     assert found[["id", "body"]].equals(frame) and [list(terms) for terms in found["terms"]] == expected
     for wrong in ({"text": ["a"]}, ["a"], "a text"):
         with pytest.raises(ValueError, match=r"takes a pyarrow.Table or a pandas.DataFrame, got a (dict|list|str)"):
