@@ -75,10 +75,11 @@ def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchor
 
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> ids = np.array(model.tokenizer("Marie Curie moved.")["input_ids"])
-    >>> sentence = TokenWords(ids, np.array([-1, 0, 1, 2, 3, -1]))
-    >>> anchor = model(input_ids=torch.tensor(ids)[None]).anchor_embedding
-    >>> subset_cosines(model, [sentence], anchor, [(0, [0, 1]), (0, [0, 1, 2, 3])]).round(decimals=1)[:, 0]
-    tensor([0.8000, 1.0000])
+    >>> sentence = TokenWords(ids, np.array([-1, 0, 1, 1, 2, 3, -1]))  # "Curie" is two tokens
+    >>> anchor = model(input_ids=torch.tensor(ids)[None]).anchor_embedding.detach()
+    >>> name, everything = subset_cosines(model, [sentence], anchor, [(0, [0, 1]), (0, [0, 1, 2, 3])])
+    >>> round(float(everything[0]), 3), bool(name[0] > name[1])
+    (1.0, True)
     """
     result = torch.zeros(len(jobs), 2)
     # Sentences of like length share a batch.
