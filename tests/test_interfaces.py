@@ -522,7 +522,7 @@ def test_exports_and_benchmarks_of_one_selector(
     labelled.write_text("marie\tB-PER\ncurie\tI-PER\nmoved\tO\nto\tO\nparis\tB-LOC\n")
     values = []
     for selector, option in (("meaning", ["--selector", "meaning"]), ("entities", ["--selector", "entities"])):
-        options = ["--methods", "gates", "--bootstrap", "0", "--quiet", *option]
+        options = ["--methods", "gates", "--bootstrap", "1", "--quiet", *option]
         where = ["--data", str(labelled), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "runs")]
         assert main(["benchmark", *where, *options]) == 0
         result = json.loads((tmp_path / "runs" / "results" / "x" / "gates.json").read_text())
