@@ -35,7 +35,7 @@ CAPITAL_CLASSES = ("initial_start", "initial_inside", "capitals", "single_capita
 _ID = {name: index for index, name in enumerate(SURFACE_CLASSES)}
 _CAPITALISED = (_ID["initial_inside"], _ID["single_capital"])
 
-# English words of grammar, which name nothing: where words are selected at a rate, they come after all others.
+# English function words, which name nothing: where words are selected at a rate, they come after all others.
 _GRAMMAR = """
     a about above across after again against all along although am among an and another any are aren't around as at be
     because been before being below between both but by can can't cannot could couldn't did didn't do does doesn't doing
