@@ -504,11 +504,11 @@ class ScoredText:
     def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
         """Which words are selected: the `rate` most probable ones, or those above `threshold`.
 
-        At a rate the earlier of equally probable words comes first. Where the selector is after meaning or names
-        (`unit` is "word" or "name"), words of grammar come after all others. Where it is after names, a name is selected
-        whole, even if that makes more words than the rate. Where it is after meaning (`unit` is "word") and no word passes
-        the model's own threshold, the most probable one is selected: every sentence has words that carry it, but one of
-        words of grammar alone, of which none is selected then.
+        At a rate the earlier of equally probable words comes first. If `unit` is "word" or "name", function words that do
+        not pass the model's threshold come after all others. If it is "name", a name is selected whole, even if that makes
+        more words than the rate; by a threshold, links between two selected parts of a name are selected with them. If it
+        is "word" and no word passes the model's own threshold, the most probable one is selected, since every sentence has
+        words that carry it; of a text of nothing but function words, none is.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
@@ -517,20 +517,29 @@ class ScoredText:
         check_selection(rate, threshold)
         if rate is not None:
             return self._decide_rate(count_at_rate(len(self.words), rate))
-        if threshold is None and self._is_grammar():
+        if threshold is None and self._has_no_content():
             return [False] * len(self.words)
         bar = self.threshold if threshold is None else threshold
         chosen = [value > bar for value in self.probabilities]
         if threshold is None and self.unit == "word" and not any(chosen):
             return self._decide_rate(min(1, len(self.words)))
+        if self.unit == "name":
+            self._add_links(chosen)
         return chosen
 
+    def _add_links(self, chosen: list[bool]) -> None:
+        """Select what links two selected parts of one name."""
+        for name in self._names():
+            parts = [i for i in name if not self._is_link(i)]
+            for first, second in pairwise(parts):
+                if chosen[first] and chosen[second]:
+                    chosen[first + 1 : second] = [True] * (second - first - 1)
+
     def _decide_rate(self, count: int) -> list[bool]:
-        """The best `count` words, in whole names where the selector is after names."""
-        grammar_last = self.unit in ("word", "name")
+        """The best `count` words, in whole names if the unit is a name."""
         ranks = [
-            (not (grammar_last and is_function_word(self.text[start:end])), value)
-            for (start, end), value in zip(self.words, self.probabilities, strict=True)
+            (value > self.threshold or self.unit not in ("word", "name") or not self._is_function_word(i), value)
+            for i, value in enumerate(self.probabilities)
         ]
         names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
         names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
@@ -543,36 +552,44 @@ class ScoredText:
             count -= len(name)
         return chosen
 
-    def _is_grammar(self) -> bool:
-        """Whether a selector that is after meaning has words of grammar before it, and no others."""
-        if self.unit != "word" or not self.words:
-            return False
-        return all(is_function_word(self.text[start:end]) for start, end in self.words)
+    def _has_no_content(self) -> bool:
+        """Whether all words are function words, and the unit is a word: a name may be made of them (The Who)."""
+        return self.unit == "word" and bool(self.words) and all(map(self._is_function_word, range(len(self.words))))
 
     def _names(self) -> list[list[int]]:
         """Numbers of the words of each name, in order: neighbours that each have half of the model's threshold, beside at
         least one that passes it, with one or two links (`of`, `van der`) between them or none. Every other word is by
         itself."""
-        likely = self.threshold / 2
         names: list[list[int]] = []
+        links: list[int] = []  # since the last word that is none
         for i, value in enumerate(self.probabilities):
-            before = i - 1  # the last word that is no link
-            while before > 0 and i - before < 3 and self._is_link(before) and self.joins(before + 1):
-                before -= 1
-            joins = before >= 0 and self.joins(before + 1) and not self._is_link(i)
-            joins = joins and min(value, self.probabilities[before]) > likely
-            if joins and max(value, self.probabilities[before]) > self.threshold:
-                joined: list[int] = []
-                while not joined or joined[0] > before:  # the links are by themselves so far
-                    joined = names.pop() + joined
-                names.append([*joined, i])
+            if self._is_link(i):
+                links.append(i)
+                continue
+            before = names[-1][-1] if names else i
+            values = sorted((value, self.probabilities[before]))
+            likely = values[0] > self.threshold / 2 and values[1] > self.threshold
+            if likely and before < i and self._can_link(links) and all(map(self.joins, range(before + 1, i + 1))):
+                names[-1] += [*links, i]
             else:
-                names.append([i])
-        return names
+                names += [[link] for link in links] + [[i]]
+            links = []
+        return names + [[link] for link in links]
 
     def _is_link(self, number: int) -> bool:
-        start, end = self.words[number]
-        return _LINKS.fullmatch(self.text, start, end) is not None
+        """Spelled like a link, and not likely to be more: Los of Los Angeles is a part of the name itself."""
+        unlikely = self.probabilities[number] <= self.threshold or self._is_function_word(number)
+        return unlikely and _LINKS.fullmatch(self._word(number)) is not None
+
+    def _can_link(self, links: Sequence[int]) -> bool:
+        """One or two; before "of the" there is mostly another name: Ana Ruiz of the Red Cross."""
+        return len(links) < 2 or (len(links) == 2 and "the" not in map(self._word, links))
+
+    def _is_function_word(self, number: int) -> bool:
+        return is_function_word(self._word(number))
+
+    def _word(self, number: int) -> str:
+        return self.text[slice(*self.words[number])]
 
     def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
         """The record of this text, of plain JSON values; the encoder does not run again.
@@ -613,7 +630,7 @@ class ScoredText:
         """Why no word is selected."""
         if not self.words:
             return "the text has no word"
-        if threshold is None and self._is_grammar():
+        if threshold is None and self._has_no_content():
             return "the text has no content word"
         return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
 

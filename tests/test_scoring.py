@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardkuma import HardKumaModel
+from hardkuma import HardKumaModel, load_released
 from hardkuma.gate_head_hardkuma import WordGates, count_at_rate, decide
 from hardkuma.scoring_hardkuma import (
     AGGREGATES,
@@ -314,10 +315,15 @@ def names_in(text: str, probabilities: list[float]) -> list[str]:
         # Neighbours join where one of two passes the threshold and both have half of it.
         ("New York city", [0.3, 0.9, 0.2], ["New York", "city"]),
         ("New York city", [0.3, 0.4, 0.2], ["New", "York", "city"]),
-        # One or two links between them join too, however improbable, but not three, nor a link at the end.
+        # One or two links between them join too, however improbable, but not three, nor a link at the end, nor "of the".
         ("the Museum of Modern Art", [0.1, 0.7, 0.1, 0.6, 0.7], ["the", "Museum of Modern Art"]),
         ("Bank of America of late", [0.7, 0.6, 0.9, 0.6, 0.1], ["Bank of America", "of", "late"]),
-        ("Lord of the van Isles", [0.9, 0.1, 0.1, 0.1, 0.9], ["Lord", "of", "the", "van", "Isles"]),
+        ("Maria de la van Isla", [0.9, 0.1, 0.1, 0.1, 0.9], ["Maria", "de", "la", "van", "Isla"]),
+        ("Winnie the Pooh", [0.9, 0.1, 0.9], ["Winnie the Pooh"]),
+        ("Ana of the Red Cross", [0.9, 0.1, 0.1, 0.9, 0.9], ["Ana", "of", "the", "Red Cross"]),
+        # A word that is spelled like a link and passes the threshold is a part of the name; "of" never is.
+        ("to los angeles", [0.1, 0.9, 0.9], ["to", "los angeles"]),
+        ("in las vegas de noche", [0.1, 0.9, 0.9, 0.3, 0.1], ["in", "las vegas", "de", "noche"]),
         ("Bank of, America", [0.9, 0.1, 0.9], ["Bank", "of", "America"]),
         ("Oslo and Rome", [0.9, 0.6, 0.1], ["Oslo and", "Rome"]),
         ("Oslo and Rome", [0.9, 0.1, 0.9], ["Oslo", "and", "Rome"]),
@@ -339,8 +345,10 @@ def test_a_name_is_selected_whole_at_a_rate() -> None:
     assert chosen_words(name, rate=0.22) == ["Marie", "Curie"]
     assert chosen_words(name, rate=0.33) == ["Marie", "Curie", "Mies", "van", "der", "Rohe"]
     assert names_in(text, values) == ["Marie Curie", "met", "Mies van der Rohe", "in", "Paris"]
-    # By the threshold every word stands for itself.
-    assert chosen_words(name) == chosen_words(token) == ["Marie", "Curie", "Mies", "Rohe", "Paris"]
+    # By the threshold every word stands for itself, but a link belongs to the name whose parts it joins.
+    assert chosen_words(token) == ["Marie", "Curie", "Mies", "Rohe", "Paris"]
+    assert chosen_words(name) == ["Marie", "Curie", "Mies", "van", "der", "Rohe", "Paris"]
+    assert chosen_words(name, threshold=0.58) == ["Marie", "Curie", "Rohe", "Paris"]
     assert chosen_words(name, rate=1.0) == [text[start:end] for start, end in name.words]
 
 
@@ -352,11 +360,28 @@ def test_punctuation_and_lines_part_names() -> None:
 
 @pytest.mark.parametrize(("unit", "first"), [("token", ["The"]), ("word", ["rain"]), ("name", ["rain"])])
 def test_function_words_come_last(unit: str, first: list[str]) -> None:
-    scored = scored_text("The rain of the US", [0.9, 0.2, 0.8, 0.7, 0.1], unit)
+    scored = scored_text("The rain of the US", [0.4, 0.2, 0.3, 0.3, 0.1], unit)
     assert chosen_words(scored, rate=0.2) == first
     if unit == "word":
         assert chosen_words(scored, rate=0.4) == ["rain", "US"] and chosen_words(scored, rate=0.6) == ["The", "rain", "US"]
-    assert chosen_words(scored) == ["The", "of", "the"], "by the threshold probabilities alone decide"
+    # One that passes the model's threshold is a word like others: a negation, say.
+    passing = scored_text("No rain of the US", [0.9, 0.2, 0.3, 0.3, 0.1], unit)
+    assert chosen_words(passing) == chosen_words(passing, rate=0.2) == ["No"]
+
+
+def test_names_and_negations_of_the_released_head() -> None:
+    model = load_released()[0]
+
+    def spans(text: str, **options: Any) -> list[str]:
+        return [span["text"] for span in model.gate_records([text], **options)[0]["spans"]]
+
+    text = "i flew from new york to los angeles with delta"
+    assert spans(text, selector="entities", rate=0.3) == ["new york", "los angeles"]
+    text = "Dr. Sarah O'Neil of the University of Cambridge won the prize."
+    for options in ({}, {"rate": 0.3}, {"rate": 0.5}):
+        assert spans(text, selector="entities", **options)[:2] == ["Dr. Sarah O'Neil", "University of Cambridge"]
+    text = "No evidence of metastatic disease was found."
+    assert spans(text, rate=0.2) == spans(text) == ["No", "metastatic"]
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "name"])
