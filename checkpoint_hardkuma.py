@@ -297,16 +297,6 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     accepts_loss_kwargs = False  # Trainer divides accumulated losses by the number of batches, not of tokens
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    # The gate head, but for what it has in int8: transformers would make fp32 of that too.
-    _keep_in_fp32_modules_strict = [
-        "gate_head.selectors",
-        "gate_head.input_center",
-        "gate_head.rate_multiplier",
-        "gate_head.surface_log_odds",
-        "gate_head.rate_shift",
-        "gate_head.isolated_scale",
-        "gate_head.isolated_directions",
-    ]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -375,7 +365,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             projection.linear.load_state_dict(weights)
         with torch.no_grad():
             base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
-            base.gate_head.token_roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.token_roles)))
+            if base.gate_head.roles is not None:
+                base.gate_head.roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.roles)))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(

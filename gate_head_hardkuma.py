@@ -104,7 +104,8 @@ class GateHead(nn.Module):
         surface_log_odds: (K, classes) shift of the gate's logit by the class of the word's form.
         rate_shift: (K,) log-odds added to all gates of a selector: its rate, set at the end of training without changing
             the order of words.
-        token_roles: (vocabulary,) which tokens start a word, go on with one, or are punctuation.
+        token_roles: (vocabulary,) which tokens start a word, go on with one, or are punctuation, where gates belong to
+            words.
         isolated_table: (vocabulary, directions) int8, isolated_scale: (vocabulary,), isolated_directions: (hidden,
             directions): what each token means by itself, where a selector reads that. Row t times its scale is e_t V, with
             V the directions; `build_isolated_table` of the model fills it.
@@ -131,12 +132,18 @@ class GateHead(nn.Module):
         self.register_buffer("rate_multiplier", torch.zeros(number))
         self.register_buffer("surface_log_odds", torch.zeros(number, NUM_SURFACE_CLASSES))
         self.register_buffer("rate_shift", torch.zeros(number))
-        self.register_buffer("token_roles", torch.zeros(config.vocab_size, dtype=torch.uint8))
+        if any(selector.unit != "token" for selector in config.selectors.values()):
+            self.register_buffer("token_roles", torch.zeros(config.vocab_size, dtype=torch.uint8))
         if config.reads("isolated"):
             size = min(config.isolated_size, config.hidden_size)
             self.register_buffer("isolated_table", torch.zeros(config.vocab_size, size, dtype=torch.int8))
             self.register_buffer("isolated_scale", torch.zeros(config.vocab_size))
             self.register_buffer("isolated_directions", torch.zeros(config.hidden_size, size))
+
+    @property
+    def roles(self) -> Tensor | None:
+        """`token_roles`, where gates belong to words."""
+        return getattr(self, "token_roles", None)
 
     def resize_vocabulary(self, size: int) -> None:
         """Follow an encoder whose vocabulary was changed: new tokens start a word and mean nothing by themselves."""

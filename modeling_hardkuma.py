@@ -120,6 +120,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.encoder = build_encoder(config.encoder_config) if encoder is None else encoder
         self.projections = nn.ModuleList(Projection(spec) for spec in config.projections)
         self.gate_head = GateHead(config, embedding_table(self.encoder).shape[1])
+        # What the gate head has in int8 stays: transformers would make fp32 of all that is named here.
+        tensors = self.gate_head.state_dict().items()
+        self._keep_in_fp32_modules_strict = [f"gate_head.{name}" for name, value in tensors if value.is_floating_point()]
         self._tokenizer: PreTrainedTokenizerBase | None = None
         if self._inner_layers():
             maybe_install_capturing_hooks(self.encoder)  # later it would be under a lock, where no compiler can follow
@@ -255,7 +258,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
     ) -> TokenBatch:
         """The tokens as the encoder takes them: checked, padded on the right, with their words; arguments of `forward`."""
         given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        return prepare(self.config, *given, self.gate_head.token_roles)
+        return prepare(self.config, *given, self.gate_head.roles)
 
     def encode_batch(
         self,
