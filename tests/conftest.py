@@ -216,7 +216,8 @@ def build_two_selectors(
     names = changed if len(changed) > 1 else known  # in the order of whoever names both
     both = {name: {**known[name], **changed.get(name, {})} for name in names}
     model = build_model(family, selectors=both, **config)
-    model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
+    if model.gate_head.roles is not None:
+        model.gate_head.roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = CONTINUES
     return model
 
 

@@ -132,8 +132,10 @@ def check(func: Any, args: tuple, tensors: list[Tensor]) -> None:
 
 
 def goes_to_device(func: Any, args: tuple, kwargs: dict) -> bool:
-    if kwargs.get("device") is not None:
-        return torch.device(kwargs["device"]).type == NAME
+    # `to` comes as it was written in inference mode, its device by place.
+    device = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
+    if device is not None:
+        return torch.device(device).type == NAME
     if func in MOVES:
         return isinstance(args[0], PretendTensor)
     return True  # a CPU operation never comes here
