@@ -274,8 +274,9 @@ def prepare(
         content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
     punctuation = None
+    if input_ids is not None and config.encoder_config is not None:
+        _check_vocabulary(input_ids, config.vocab_size)
     if input_ids is not None and roles is not None:
-        _check_vocabulary(input_ids, len(roles))
         punctuation = roles[input_ids] == PUNCTUATION
         continues = continuing_tokens(roles, input_ids) if continues is None else continues
     if continues is None:

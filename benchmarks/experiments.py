@@ -123,33 +123,15 @@ ROWS: dict[str, dict[str, Any]] = {
     },
 }
 
-# ---- names of recipe and configuration: all in this section -------------------------------------------------------------
-
-PARTS_RECIPE = "specialise"
-FIELDS = {"reads": "selector_inputs", "layer": "selector_layer", "unit": "selector_unit", "backoff": "meaning_weight"}
-READS = {"pool_share": "pooled", "leave_one_out": "removal", "isolated": "alone"}
+PARTS_RECIPE = "parts"
 
 
 def overrides_of(row: str) -> tuple[str, dict[str, Any]]:
     """The recipe of a row by name, and what it changes, by the names that recipes have."""
     changes = dict(ROWS[row])
     recipe = changes.pop("recipe", "default")
-    model, found = load_recipe(recipe).model, {}
-    for key, value in changes.items():
-        selector, _, name = key.partition(".")
-        if selector == "train" or key == "entities.train.epochs":
-            found["entities_epochs" if selector == "entities" else name] = value
-        elif selector in ("meaning", "entities"):
-            field = FIELDS.get(name, name)
-            value = [READS.get(item, item) for item in value] if name == "reads" else value
-            several = found.get(f"model.{field}", model.get(field))
-            found[f"model.{field}"] = {**several, selector: value} if isinstance(several, dict) else value
-        else:
-            found[key] = value
-    if "model.selector_layer" in found and model.get("selector_names"):  # one value for both in the recipe
-        of_row = {name: ROWS[row].get(f"{name}.layer", model["selector_layer"]) for name in model["selector_names"]}
-        found["model.selector_layer"] = of_row
-    return recipe, found
+    of_selectors = ("meaning.", "entities.")
+    return recipe, {f"selectors.{key}" if key.startswith(of_selectors) else key: value for key, value in changes.items()}
 
 
 def train(recipe: str, changes: dict[str, Any], folder: Path) -> HardKumaModel:

@@ -44,21 +44,21 @@ SECONDS = 150  # that a process may take
 STEPS = 12  # of a training run
 PACKAGES = ("torch", "transformers", "accelerate", "safetensors", "flash-attn", "numpy")
 # Settings of configuration and recipes, by their names.
-ATTENTION: dict[str, Any] = {"selector_inputs": ["state", "attention"]}
-BATCH_SIZE = "batch_size"
+ATTENTION: dict[str, Any] = {"selectors": {"meaning": {"reads": ["state", "attention"]}}}
+BATCH_SIZE = "train.batch_size"
 CONTRASTIVE: dict[str, object] = {
     "model.freeze_encoder": "false",
-    "model.selector_layer": 1,
+    "selectors.meaning.layer": 1,
     "max_sentences": 600,
     "held_out": 32,
-    "batches": "random",
-    "max_steps": STEPS,
-    "epochs": 10,
-    "evaluate_every": 4,
-    "checkpoint_every": 4,
-    "log_every": 1,
+    "train.batches": "random",
+    "train.max_steps": STEPS,
+    "train.epochs": 10,
+    "train.evaluate_every": 4,
+    "train.checkpoint_every": 4,
+    "train.log_every": 1,
 }
-DEFAULT: dict[str, object] = {"max_sentences": 600, "held_out": 32, "removal_epochs": 2}
+DEFAULT: dict[str, object] = {"max_sentences": 600, "held_out": 32, "selectors.meaning.train.epochs": 2}
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 

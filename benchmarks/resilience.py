@@ -47,11 +47,11 @@ def training_command(output: Path, steps: int) -> list[str]:
     settings = {
         "model.view": "input",
         "max_sentences": 800,
-        "epochs": 100_000,
-        "max_steps": steps,
-        "evaluate_every": 200,
-        "checkpoint_every": 20,
-        "log_every": 20,
+        "train.epochs": 100_000,
+        "train.max_steps": steps,
+        "train.evaluate_every": 200,
+        "train.checkpoint_every": 20,
+        "train.log_every": 20,
         "output": output,
     }
     words = [sys.executable, str(ROOT / "train.py"), "contrastive", "--resume"]

@@ -136,9 +136,6 @@ def handler_questions(seed: int = 0) -> list[Question]:
     for i in range(40, 120, 8):
         eight = {"inputs": texts[i : i + 8], "parameters": {"rate": 0.3}}
         polite.append(Question("eight texts", "/", as_json(eight), weight=0.5))
-    for i in range(120, 140, 2):
-        pair = {"a": texts[i][:300], "b": texts[i + 1][:300]}
-        polite.append(Question("a pair", "/", as_json({"inputs": pair}), weight=0.3))
     entities = {"selector": "entities", "threshold": 0.5}
     return [
         *polite,
@@ -548,8 +545,11 @@ def measure_cluster(options: argparse.Namespace) -> bool:
 # ---- memory of training -------------------------------------------------------------------------------------------------
 
 # Names of the recipe's keys; the fewest steps that go through everything.
-RECIPES: dict[str, dict[str, Any]] = {"default": {"removal_epochs": 1}, "contrastive": {"max_steps": 1, "epochs": 1}}
-REMOVAL_SENTENCES = "removal_sentences"
+RECIPES: dict[str, dict[str, Any]] = {
+    "default": {"selectors.meaning.train.epochs": 1},
+    "contrastive": {"train.max_steps": 1, "train.epochs": 1},
+}
+REMOVAL_SENTENCES = "selectors.meaning.train.sentences"
 WIDTH = 384  # of an embedding
 FACTOR = 1.3  # by which the peak may grow, beside the embeddings
 
@@ -579,7 +579,7 @@ def write_encoder(folder: Path) -> None:
 def peak_of_training(recipe: str, text: Path, folder: Path, removal_sentences: int) -> dict[str, float]:
     """Peaks of `train.py` on a file, in MB, and its seconds."""
     changes = {"encoder": folder / "encoder", "data": f"[{text}]", "split_sentences": "false", "output": folder / "run"}
-    changes |= {**RECIPES[recipe], REMOVAL_SENTENCES: removal_sentences}
+    changes |= RECIPES[recipe] | ({REMOVAL_SENTENCES: removal_sentences} if recipe == "default" else {})
     words = [sys.executable, str(ROOT / "train.py"), recipe]
     words += [word for key, value in changes.items() for word in (f"--{key}", str(value))]
     start = time.perf_counter()

@@ -61,15 +61,15 @@ BATCH, LENGTHS = 32, (1024, 2048, 4096, 8192)
 
 # ---- what is measured: every name of the model's interface is in this section -------------------------------------------
 
-WORD_SELECTOR: dict[str, Any] = {"selector_inputs": ["state", "pooled", "alone"], "selector_unit": "word"}
-CACHE, STEPS = "cache", "max_steps"
+WORD_SELECTOR: dict[str, Any] = {"selectors": {"meaning": {"reads": ["state", "pool_share", "isolated"], "unit": "word"}}}
+CACHE, STEPS = "cache", "train.max_steps"
 STORE_SETTINGS: dict[str, object] = {
     "max_sentences": 2000,
     "held_out": 2,
     "model.view": "input",
-    "batches": "random",
-    "epochs": 1000,
-    "evaluate_every": 1000,
+    "train.batches": "random",
+    "train.epochs": 1000,
+    "train.evaluate_every": 1000,
     "surface": "false",
 }
 

@@ -27,7 +27,8 @@ STOPPED = [family for family in FAMILIES if family not in ("t5", "hardkuma_stati
 
 def continue_words(model: HardKumaModel) -> HardKumaModel:
     """The model, with words of several tokens."""
-    model.gate_head.token_roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = 1
+    if model.gate_head.roles is not None:  # every token is a word of its own else
+        model.gate_head.roles[model.tokenizer.convert_tokens_to_ids(list(CONTINUING))] = 1
     return model
 
 

