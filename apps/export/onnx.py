@@ -79,7 +79,7 @@ class GateGraph(nn.Module):
         self.model, self.selector = model, selector
         config = model.config
         self.selectors = config.names if selector is None else [selector]
-        self.words = any(config.selectors[name].unit != "token" for name in self.selectors)
+        self.words = any(config.selector(config.find_selector(name)).unit != "token" for name in self.selectors)
         self.register_buffer("special", torch.tensor(config.special_token_ids, dtype=torch.long), persistent=False)
 
     def forward(
