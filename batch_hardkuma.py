@@ -93,6 +93,12 @@ class TokenBatch:
         last = max(last, (slots or 0) - 1)
         return Words(torch.where(self.mask, number, last), last + 1)
 
+    def repeated(self, sets: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Token ids, token types and embeddings with every row so many times in a row, for that many sets of its tokens."""
+        given = (self.input_ids, self.token_type_ids, self.inputs_embeds)
+        ids, types, embeddings = (None if tensor is None else tensor.repeat_interleave(sets, 0) for tensor in given)
+        return ids, types, embeddings
+
     def align(self, tensor: Tensor, dim: int = 1) -> Tensor:
         """A tensor of the caller's, (batch, ...) with the length at `dim`, padded on the right."""
         return _take(tensor, self.to_right, dim)

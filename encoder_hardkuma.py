@@ -381,11 +381,8 @@ def encode_kept(
     sets, rows = kept.shape[1], kept.flatten(0, 1)
     positions = None if tracing() or not packs else _positions(encoder.config, batch)
     if positions is None:
-        whole = [
-            None if tensor is None else tensor.repeat_interleave(sets, 0)
-            for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
-        ]
-        states = run_encoder(encoder, whole[0], attendable(rows), whole[1], None, whole[2]).last_hidden_state
+        ids, types, embeddings = batch.repeated(sets)
+        states = run_encoder(encoder, ids, attendable(rows), types, None, embeddings).last_hidden_state
         return pool_rows(states, rows).unflatten(0, (-1, sets))
     counts = rows.sum(-1)
     places = torch.argsort((~rows).to(torch.uint8), dim=-1, stable=True)  # kept tokens first, in their order

@@ -73,7 +73,7 @@ class HardKumaOutput(ModelOutput):
         gate_probs: (batch, [K,] length) closed-form selection probability, same zeros.
         anchor_embedding: (batch, dim) the encoder's own sentence embedding, never filtered.
         rationale_embedding, complement_embedding: (batch, [K,] dim) of the selected and of the other tokens.
-        alpha, beta: (batch, [K,] length) shapes of the gates; see `HardKumaModel.gate_distribution`.
+        alpha, beta: (batch, [K,] length) concentrations of the gates; see `HardKumaModel.gate_distribution`.
         hidden_states: of every layer, the embeddings first, with `output_hidden_states=True`.
         attentions: (batch, heads, length, length) of every layer, with `output_attentions=True`.
     """
@@ -303,10 +303,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
 
     def _pool_gated(self, batch: TokenBatch, gates: Tensor) -> Tensor:
         sets, weights = gates.shape[1], gates.flatten(0, 1)
-        ids, types, embeddings = (
-            None if tensor is None else tensor.repeat_interleave(sets, 0)
-            for tensor in (batch.input_ids, batch.token_type_ids, batch.inputs_embeds)
-        )
+        ids, types, embeddings = batch.repeated(sets)
         tap = AttentionTap(key_bias=torch.log(weights * (1 - GATE_FLOOR) + GATE_FLOOR))
         mask = attendable(batch.mask).repeat_interleave(sets, 0)
         states = run_encoder(self.encoder, ids, mask, types, tap, embeddings).last_hidden_state
