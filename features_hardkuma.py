@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .batch_hardkuma import TokenBatch, Words
+from .batch_hardkuma import TokenBatch, Words, tracing
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
 from .encoder_hardkuma import Encoded
 from .pooling_hardkuma import normalize
@@ -93,10 +93,21 @@ class WordFeatures:
         parts = [self._get(name) for name in selector.reads if name in MEASURES]
         return torch.cat(parts, dim=-1) if parts else None
 
-    def log_norms(self, layer: int) -> Tensor:
-        """log of the summed norms of a word's states, (batch, slots)."""
-        norms = self.encoded.layers[layer].float().norm(dim=-1)
-        return self.words.sum(norms).clamp_min(1e-12).log()
+    def isolated(self) -> Tensor:
+        """u_w: (batch, slots, directions) what words mean by themselves, of length 1."""
+        if self.batch.input_ids is None or self._lookup is None:
+            raise ValueError('a selector reads "isolated" and must know which tokens there are: pass input_ids.')
+        if "isolated words" not in self._known:
+            vectors, anchor = self._lookup(self.batch.input_ids, self.anchor)
+            # The directions of a table that was made are of length 1: a sentence has something in them, or no token.
+            if not (tracing() or anchor.is_meta or bool(anchor.any())) and bool(self.anchor.any()):
+                raise ValueError(
+                    'a selector reads "isolated", but the table of isolated tokens was never made; '
+                    "call model.build_isolated_table() before the gates are trained or used."
+                )
+            self._known["isolated anchor"] = anchor
+            self._known["isolated words"] = normalize(self.words.sum(vectors))
+        return self._known["isolated words"]
 
     def _get(self, key: object) -> Tensor:
         if key not in self._known:
@@ -177,11 +188,8 @@ class WordFeatures:
         return torch.stack([self.words.sum(of_tokens * inside), of_words], dim=-1)
 
     def _isolated(self) -> Tensor:
-        if self.batch.input_ids is None or self._lookup is None:
-            raise ValueError('a selector reads "isolated" and must know which tokens there are: pass input_ids.')
-        vectors, anchor = self._lookup(self.batch.input_ids, self.anchor)
-        content = self.content.float()
-        words = normalize(self.words.sum(vectors))  # u_w
+        words, content = self.isolated(), self.content.float()
+        anchor = self._known["isolated anchor"]
         total = content[:, None].bmm(words)  # U: (batch, 1, size)
         with_anchor = words.bmm(anchor.transpose(1, 2))[..., 0]
         with_total = words.bmm(total.transpose(1, 2))[..., 0]

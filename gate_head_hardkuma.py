@@ -1,4 +1,4 @@
-"""The gate head: a small network per selector from what it reads of a word to the word's gate, and what decides by gates.
+"""The gate head: a small network per selector from what it reads of a word to the word's gate.
 
 In fp32 whatever the model's dtype. Everything is over words, (batch, selectors, slots): a selector whose unit is the token
 has every token as a word of its own. `WordGates.spread` goes back to tokens.
@@ -6,7 +6,6 @@ has every token as a word of its own. `WordGates.spread` goes back to tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .batch_hardkuma import TokenBatch, tracing
+from .batch_hardkuma import PUNCTUATION, TokenBatch
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
+from .decision_hardkuma import WordRows, decide, share_gates
 from .encoder_hardkuma import Encoded, FullPrecisionLinear
 from .features_hardkuma import WordFeatures, feature_sizes
 from .kumaraswamy_hardkuma import Kumaraswamy, log1mexp, make_gate
@@ -79,12 +79,17 @@ class WordGates:
         content: (batch, selectors, slots) bool, the words that can be selected.
         index: (batch, selectors, length) the slot of each token's word.
         written: (batch, selectors, slots) bool, content words that have a letter or digit; all, where there is none.
+        roles: (batch, selectors, slots) of words, see `word_role`; 0 where the unit is a token.
+        isolated: for each selector what its words mean by themselves, (batch, slots, directions) of length 1; None where
+            it does not matter.
     """
 
     gate: Kumaraswamy
     content: Tensor
     index: Tensor
     written: Tensor
+    roles: Tensor
+    isolated: list[Tensor | None]
 
     def probabilities(self, threshold: float) -> Tensor:
         """(batch, selectors, slots) of selection, 0 off content."""
@@ -93,6 +98,25 @@ class WordGates:
     def spread(self, values: Tensor) -> Tensor:
         """(batch, selectors, slots) of words -> (batch, selectors, length) of tokens."""
         return values.gather(-1, self.index)
+
+    def decide(
+        self, probs: Tensor, selectors: Sequence[SelectorConfig], threshold: float, rate: float | None = None
+    ) -> Tensor:
+        """Which words are selected, (batch, selectors, slots) of 0 and 1, by the rule of decision_hardkuma.py.
+
+        Args:
+            probs: (batch, selectors, slots) of selection.
+            threshold: the model's own.
+        """
+        chosen = []
+        for k, selector in enumerate(selectors):
+            weights, among, isolated = probs[:, k], self.written[:, k], self.isolated[k]
+            if isolated is not None and rate is None:
+                weights = share_gates(weights, isolated, among, selector.like_cosine)
+            # Punctuation is a word here that is never selected: it parts those around it.
+            words = WordRows(probs[:, k], weights, among, self.roles[:, k], torch.ones_like(among))
+            chosen.append(decide(words, selector, threshold, rate))
+        return torch.stack(chosen, dim=1).to(probs.dtype)
 
 
 class GateHead(nn.Module):
@@ -164,14 +188,19 @@ class GateHead(nn.Module):
         Returns:
             (batch, length, directions) and (batch, 1, directions), fp32
         """
-        rows = F.embedding(input_ids, self.isolated_table).float()
-        scale = self.isolated_scale.float()[input_ids]
-        return rows * scale[..., None], pooled @ self.isolated_directions.float()
+        return self.isolated_rows(input_ids), pooled @ self.isolated_directions.float()
+
+    def isolated_rows(self, input_ids: Tensor) -> Tensor:
+        """(..., directions) fp32, what each token means by itself."""
+        return F.embedding(input_ids, self.isolated_table).float() * self.isolated_scale.float()[input_ids][..., None]
 
     def needed(self, selectors: Sequence[int]) -> list[int]:
-        """These selectors, and behind them those without which they cannot be had: for a part, meaning and all parts."""
+        """These selectors, and behind them those without which they cannot be had: for a part meaning and all parts, for
+        one with a back-off meaning."""
         parts = self.config.parts
         others = [self.config.find_selector(), *parts] if set(parts) & set(selectors) else []
+        if any(self.config.selector(k).backoff for k in selectors):
+            others.append(self.config.find_selector())
         return list(dict.fromkeys([*selectors, *others]))
 
     def selector_inputs(self, number: int, features: WordFeatures) -> Tensor:
@@ -221,28 +250,41 @@ class GateHead(nn.Module):
         shift = self.rate_shift.float()[needed][:, None].expand_as(before)
         if set(self.config.parts) & set(needed):
             shift = shift + self._divide_meaning(before, needed)
+        content = torch.stack([feature.content for feature in features], dim=1)
+        shift = shift + self._back_off(before + shift, content, needed)
         # What was only needed for others has done its work.
-        alpha, beta, before, shift = (tensor[:, :number] for tensor in (alpha, beta, before, shift))
-        features, content = features[:number], torch.stack([feature.content for feature in features[:number]], dim=1)
-        shift = shift + self._back_off(torch.sigmoid(before + shift), content, features, selectors)
+        alpha, beta, before, shift, content = (tensor[:, :number] for tensor in (alpha, beta, before, shift, content))
+        features = features[:number]
         if batch.surface_ids is not None:
             shift = shift + self._view_surface(batch.surface_ids, features, selectors)
         gate = self._gate(alpha, beta).shift_logit(shift, self.config.gate_threshold, before)
         index = torch.stack([feature.words.index for feature in features], dim=1)
-        return WordGates(gate, content, index, self._written(batch, features, selectors, content))
+        written = self._written(batch, features, selectors, content)
+        pairs = list(zip(selectors, features, strict=True))
+        roles = torch.stack([self._roles(batch, feature, k) for k, feature in pairs], dim=1)
+        return WordGates(gate, content, index, written, roles, [self._isolated(k, feature) for k, feature in pairs])
 
-    def _back_off(
-        self, probs: Tensor, content: Tensor, features: Sequence[WordFeatures], selectors: Sequence[int]
-    ) -> Tensor | float:
-        """(batch, K, slots) log-odds by which words that weigh much gain where the gates find little."""
-        configs = [self.config.selector(k) for k in selectors]
-        if not any(config.backoff for config in configs):
+    def _back_off(self, log_odds: Tensor, content: Tensor, selectors: Sequence[int]) -> Tensor | float:
+        """(batch, K, slots) shifts by which words that carry the sentence gain where the gates find little:
+        backoff * (1 - largest gate of the sentence) * log-odds of meaning."""
+        weights = [self.config.selector(k).backoff for k in selectors]
+        if not any(weights):
             return 0.0
-        weights = [
-            config.backoff * _word_weights(feature, config) if config.backoff else torch.zeros_like(probs[:, k])
-            for k, (config, feature) in enumerate(zip(configs, features, strict=True))
-        ]
-        return torch.stack(weights, dim=1) * (1 - (probs * content).amax(-1, keepdim=True))
+        meaning = log_odds[:, selectors.index(self.config.find_selector())][:, None]
+        largest = (torch.sigmoid(log_odds) * content).amax(-1, keepdim=True)
+        return log_odds.new_tensor(weights)[:, None] * (1 - largest) * meaning * content
+
+    def _roles(self, batch: TokenBatch, features: WordFeatures, selector: int) -> Tensor:
+        """(batch, slots) of words: that of a word's token, where it has only one."""
+        if batch.roles is None or self.config.selector(selector).unit == "token":
+            return torch.zeros_like(features.content, dtype=torch.uint8)
+        alone = features.words.sum(torch.ones_like(batch.roles).float()) == 1
+        return features.words.first(batch.roles) * (alone & (features.words.first(batch.roles) > PUNCTUATION))
+
+    def _isolated(self, selector: int, features: WordFeatures) -> Tensor | None:
+        """(batch, slots, directions) what words mean by themselves, where the selector's decision asks for it."""
+        wanted = self.config.selector(selector).share is not None and hasattr(self, "isolated_table")
+        return features.isolated() if wanted else None
 
     def _view_surface(self, surface_ids: Tensor, features: Sequence[WordFeatures], selectors: Sequence[int]) -> Tensor:
         """(batch, K, slots) log-odds of the words' written forms."""
@@ -257,9 +299,9 @@ class GateHead(nn.Module):
     ) -> Tensor:
         """(batch, K, slots) bool, content words with a letter or digit; all content where there is none, and all tokens of
         selectors of tokens."""
-        if batch.punctuation is None:
+        if batch.roles is None:
             return content
-        letters = (~batch.punctuation & batch.content).float()
+        letters = ((batch.roles != PUNCTUATION) & batch.content).float()
         written = torch.stack([feature.words.sum(letters) > 0 for feature in features], dim=1)
         tokens = content.new_tensor([self.config.selector(k).unit == "token" for k in selectors])[:, None]
         anything = ~written.any(-1, keepdim=True) | tokens
@@ -290,59 +332,3 @@ class GateHead(nn.Module):
         return torch.stack(
             [wanted[:, parts.index(k)] - log_odds[:, i] if k in parts else none for i, k in enumerate(selectors)], dim=1
         )
-
-
-def _word_weights(features: WordFeatures, config: SelectorConfig) -> Tensor:
-    """How much more than others a word weighs in its sentence: log of its tokens' summed norms, minus the mean over words;
-    (batch, slots), by the states of the (last) layer that the selector reads."""
-    log_norms, content = features.log_norms(config.layers(features.config.num_hidden_layers)[-1]), features.content
-    mean = (log_norms * content).sum(-1, keepdim=True) / content.sum(-1, keepdim=True).clamp_min(1)
-    return (log_norms - mean) * content
-
-
-# 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
-_BELOW = 1 - 1e-6
-
-
-def count_at_rate(number: int, rate: float) -> int:
-    """How many of `number` words (or tokens) a rate selects: rounded up, so that at least one is.
-
-    >>> count_at_rate(10, 0.2), count_at_rate(11, 0.2), count_at_rate(0, 0.2)
-    (2, 3, 0)
-    """
-    return math.ceil(rate * _BELOW * number)
-
-
-def decide(gates: WordGates, probs: Tensor, units: Sequence[str], threshold: float, rate: float | None = None) -> Tensor:
-    """Which words are selected, (batch, K, slots) of 0 and 1.
-
-    By default those that pass the threshold; of a selector whose unit is "word" at least the most probable one, since a
-    sentence always means something. At a rate the most probable ones, `count_at_rate` of the words with a letter or digit.
-
-    Args:
-        probs: (batch, K, slots) of selection.
-        units: of each selector.
-    """
-    if rate is None:
-        passed = (probs > threshold).float()
-        never_empty = [k for k, unit in enumerate(units) if unit == "word"]
-        # A traced graph always looks for the best word; else only where it is needed.
-        if not never_empty or (not tracing() and bool(passed[:, never_empty].amax(-1).all())):
-            return passed
-        best = _best(probs, gates.written)
-        wanted = torch.tensor([unit == "word" for unit in units], device=probs.device)[:, None]
-        empty = (passed.amax(-1, keepdim=True) == 0) & wanted
-        return torch.where(empty, best, passed)
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
-    count = (rate * _BELOW * gates.written.sum(-1, keepdim=True)).ceil()
-    # Stable: of equal words the first is selected. Sorting twice gives each word its rank.
-    order = probs.masked_fill(~gates.written, -1.0).argsort(dim=-1, descending=True, stable=True)
-    return ((order.argsort(dim=-1) < count) & gates.written).to(probs.dtype)
-
-
-def _best(probs: Tensor, among: Tensor) -> Tensor:
-    """1 on the most probable word of each row, the first of equals; without sorting, which an exporter does not take."""
-    values = probs.masked_fill(~among, -1.0)
-    best = (values == values.amax(-1, keepdim=True)) & among
-    return (best & (best.long().cumsum(-1) == 1)).to(probs.dtype)

@@ -45,7 +45,7 @@ from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
 from .features_hardkuma import WordFeatures
-from .gate_head_hardkuma import GateHead, WordGates, decide
+from .gate_head_hardkuma import GateHead, WordGates
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
@@ -294,12 +294,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         return encoded
 
     def _pool_kept(self, batch: TokenBatch, keep: Tensor) -> Tensor:
-        modes = self.config.pooling_modes
-        # Weights by position count the places of the whole sentence, so tokens must stay in theirs.
-        packs = "weightedmean" not in modes
-        return encode_kept(
-            self.encoder, batch, keep > 0, lambda states, mask: pool(states, mask[:, None], modes)[:, 0], packs
-        )
+        return encode_kept(self.encoder, batch, keep > 0, self.config.pooling_modes)
 
     def _pool_gated(self, batch: TokenBatch, gates: Tensor) -> Tensor:
         sets, weights = gates.shape[1], gates.flatten(0, 1)
@@ -423,7 +418,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         Noise is (batch, K, length): word number n takes what is at place n."""
         config, shape = self.config, words.index.shape
         if not self.training:
-            return decide(words, probs, [config.selector(k).unit for k in chosen], config.decision_threshold, rate)
+            return words.decide(probs, [config.selector(k) for k in chosen], config.decision_threshold, rate)
         if rate is not None:
             raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
         if noise is None:

@@ -26,6 +26,7 @@ from .scoring_hardkuma import (
     encodable,
     reads_shapes,
     score_texts,
+    select_texts,
     window_overlap,
 )
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, find_words
@@ -43,7 +44,9 @@ class TokenGatesPipeline(Pipeline):
     each call:
 
         rate: select this fraction of each text's words, the most probable ones; in (0, 1].
-        threshold: select words above this probability instead. By default the model's own.
+        threshold: select words above this probability instead.
+        keep: select the fewest words whose own embedding has at least this cosine with the text's; in (0, 1].
+        phrases: with a rate or threshold, complete phrases (default: False).
         use_surface: apply the word-shape log-odds that the model holds (default: True).
         selector: the name of a selector (default: "meaning", or the first).
         batch_size: texts, or windows over long texts, per forward pass (default: 32); results do not depend on it.
@@ -87,13 +90,18 @@ class TokenGatesPipeline(Pipeline):
         self,
         rate: float | None = None,
         threshold: float | None = None,
+        keep: float | None = None,
+        phrases: bool | None = None,
         use_surface: bool | None = None,
         selector: str | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        check_selection(rate, threshold)
+        check_selection(rate, threshold, keep)
         forward = {"use_surface": use_surface, "selector": selector}
         # The rate of a call replaces the pipeline's threshold and the other way round, so they go together.
-        decision = {} if rate is None and threshold is None else {"rate": rate, "threshold": threshold}
+        given = {"rate": rate, "threshold": threshold, "keep": keep}
+        decision: dict[str, Any] = given if any(value is not None for value in given.values()) else {}
+        if phrases is not None:
+            decision["phrases"] = phrases
         return {}, {name: value for name, value in forward.items() if value is not None}, decision
 
     def __call__(  # type: ignore[override] # options have names here
@@ -150,8 +158,8 @@ class TokenGatesPipeline(Pipeline):
         return score_texts(self.gate_model, input_tensors, **options)
 
     def postprocess(self, model_outputs: list[ScoredText], **decision: Any) -> list[Record]:  # type: ignore[override]
-        """Decide at the rate or threshold that was asked for."""
-        return [scored.select(**decision) for scored in model_outputs]
+        """Decide as was asked for."""
+        return select_texts(self.gate_model, model_outputs, **decision)
 
 
 def _each(inputs: Any) -> Iterator[Any]:

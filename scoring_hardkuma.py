@@ -10,7 +10,8 @@ import re
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Protocol
 
@@ -18,9 +19,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from .configuration_hardkuma import HardKumaConfig
-from .gate_head_hardkuma import GateHead, count_at_rate
-from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, is_function_word
+from .configuration_hardkuma import HardKumaConfig, SelectorConfig
+from .decision_hardkuma import WordRows, decide, share_gates
+from .gate_head_hardkuma import GateHead
+from .pooling_hardkuma import normalize
+from .verification_hardkuma import SubsetModel, keep_words
+from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
 # How the values of a word's tokens make the value of the word.
 AGGREGATES = ("max", "sum", "mean", "first")
@@ -121,13 +125,13 @@ class Windows:
 
 
 def _batch_sizes(lengths: list[int], batch_size: int, max_tokens: int | None) -> list[int]:
-    """Sizes of the batches of windows with these lengths, ascending."""
-    sizes, size = [], 0
+    """Sizes of the batches of rows with these lengths, in their order."""
+    sizes, size, width = [], 0, 0
     for length in lengths:
-        # The last window is the longest, so its length is that of the batch.
-        if size and (size == batch_size or (max_tokens is not None and (size + 1) * length > max_tokens)):
+        width = max(width, length)
+        if size and (size == batch_size or (max_tokens is not None and (size + 1) * width > max_tokens)):
             sizes.append(size)
-            size = 0
+            size, width = 0, length
         size += 1
     return [*sizes, size] if size else sizes
 
@@ -160,6 +164,10 @@ class WordTokens:
         # (tokens,) those that touch any word, and those of them that count for it.
         self.touching = count > 0
         self.counting = torch.zeros_like(self.touching).index_fill_(0, self._tokens, True)
+
+    def members(self) -> tuple[Tensor, Tensor]:
+        """(pairs,) numbers of tokens that count, and of the words for which they do; those of a text stand together."""
+        return self._tokens, self._word[self._group]
 
     def values(self, token_values: Tensor, aggregate: str = "max") -> Tensor:
         """Values of the words, (words,), from those of all tokens, (tokens,); 0 for a word that no token touches.
@@ -427,8 +435,36 @@ class TextChunk:
 
     def values(self, aggregates: Sequence[str]) -> list[list[list[float]]]:
         """For each selector and each of these aggregates the values of all words of all texts."""
-        tokens = WordTokens(self._windows, self.index)
+        tokens = self._word_tokens
         return [[tokens.values(row, aggregate).tolist() for aggregate in aggregates] for row in self._probabilities]
+
+    @cached_property
+    def _word_tokens(self) -> WordTokens:
+        return WordTokens(self._windows, self.index)
+
+    def shared_gates(self, probabilities: list[float], selector: SelectorConfig) -> list[float] | None:
+        """The gates of all words as like words share them, where the selector's decision goes by that; see
+        decision_hardkuma.py."""
+        head = self._model.gate_head
+        if selector.share is None or not hasattr(head, "isolated_table"):
+            return None
+        tokens, words = self._word_tokens.members()
+        ids, firsts = self._windows.inputs["input_ids"][tokens].to(head.isolated_table.device), self.index.firsts
+        result, start = [], 0
+        for size in _batch_sizes([past - first for first, past in pairwise(firsts)], len(self.texts), ROWS):
+            edges = torch.tensor(firsts[start : start + size + 1])
+            start += size
+            own = slice(*torch.searchsorted(words, edges[[0, -1]]).tolist())  # tokens of one text stand together
+            lengths = edges.diff()[:, None]
+            inside = torch.arange(int(lengths.max())) < lengths
+            vectors = torch.zeros(int(edges[-1] - edges[0]), head.isolated_table.shape[1])
+            vectors.index_add_(0, words[own] - edges[0], head.isolated_rows(ids[own]).cpu())
+            rows = vectors.new_zeros(*inside.shape, vectors.shape[-1])
+            rows[inside] = normalize(vectors)
+            probs = vectors.new_zeros(inside.shape)
+            probs[inside] = torch.tensor(probabilities[int(edges[0]) : int(edges[-1])])
+            result += share_gates(probs, rows, inside, selector.like_cosine)[inside].tolist()
+        return result
 
 
 def run_parts(
@@ -474,9 +510,8 @@ def _is_done(chunks: list[TextChunk], count: int) -> bool:
 # What may stand between two selected words of one span. A line break or any other punctuation ends a span.
 _BETWEEN = re.compile(r"[^\S\n\r\f\v\x85\u2028\u2029]*(?:&[^\S\n\r\f\v\x85\u2028\u2029]*)?|–")
 _AFTER_INITIAL = re.compile(r"\.[^\S\n\r\f\v\x85\u2028\u2029]*")
-# Words with a full stop inside of a name, and words that link the parts of one: St. Petersburg, Museum of Modern Art.
+# Words with a full stop inside of a name: St. Petersburg.
 _ABBREVIATIONS = re.compile("Capt|Col|Dr|Ft|Gen|Gov|Hon|Lt|Mr|Mrs|Ms|Mt|Prof|Rep|Rev|Sen|Sgt|St")
-_LINKS = re.compile("al|bin|da|de|del|den|der|des|di|do|dos|du|el|ibn|la|las|le|los|of|the|ter|van|von|y|zu")
 
 
 @dataclass(frozen=True)
@@ -489,7 +524,8 @@ class ScoredText:
         probabilities: one for each word, in [0, 1]: the largest of its tokens'.
         windows: how many times the encoder ran over parts of the text; 1 for a text that fits into it, also if empty.
         threshold: the model's own, which decides where neither rate nor threshold is given.
-        unit: what the selector's gates belong to; see `SelectorConfig`.
+        selector: the settings of the selector whose gates these are.
+        weights: gates that like words share, one for each word, where the selector's own decision goes by them.
         scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
     """
 
@@ -498,105 +534,45 @@ class ScoredText:
     probabilities: list[float]
     windows: int
     threshold: float
-    unit: str = "token"
+    selector: SelectorConfig = field(default_factory=SelectorConfig)
+    weights: list[float] | None = None
     scores: list[float] | None = None
 
-    def decide(self, rate: float | None = None, threshold: float | None = None) -> list[bool]:
-        """Which words are selected: the `rate` most probable ones, or those above `threshold`.
+    def decide(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> list[bool]:
+        """Which words are selected; the rule is at the top of decision_hardkuma.py.
 
-        At a rate the earlier of equally probable words comes first. If `unit` is "word" or "name", function words that do
-        not pass the model's threshold come after all others. If it is "name", a name is selected whole, even if that makes
-        more words than the rate; by a threshold, links between two selected parts of a name are selected with them. If it
-        is "word" and no word passes the model's own threshold, the most probable one is selected, since every sentence has
-        words that carry it; of a text of nothing but function words, none is.
+        Args:
+            rate: the most probable words, this fraction of them; in (0, 1].
+            threshold: the words above this probability; in [0, 1].
+            phrases: with one of these, complete phrases too.
 
         >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
         >>> scored.decide(), scored.decide(threshold=0.1), scored.decide(rate=1.0)
         ([True, False], [True, True], [True, True])
         """
-        check_selection(rate, threshold)
-        if rate is not None:
-            return self._decide_rate(count_at_rate(len(self.words), rate))
-        if threshold is None and self._has_no_content():
-            return [False] * len(self.words)
-        bar = self.threshold if threshold is None else threshold
-        chosen = [value > bar for value in self.probabilities]
-        if threshold is None and self.unit == "word" and not any(chosen):
-            return self._decide_rate(min(1, len(self.words)))
-        if self.unit == "name":
-            self._add_links(chosen)
-        return chosen
+        return decide_texts([self], rate, threshold, phrases)[0]
 
-    def _add_links(self, chosen: list[bool]) -> None:
-        """Select what links two selected parts of one name."""
-        for name in self._names():
-            parts = [i for i in name if not self._is_link(i)]
-            for first, second in pairwise(parts):
-                if chosen[first] and chosen[second]:
-                    chosen[first + 1 : second] = [True] * (second - first - 1)
-
-    def _decide_rate(self, count: int) -> list[bool]:
-        """The best `count` words, in whole names if the unit is a name."""
-        ranks = [
-            (value > self.threshold or self.unit not in ("word", "name") or not self._is_function_word(i), value)
-            for i, value in enumerate(self.probabilities)
-        ]
-        names = self._names() if self.unit == "name" else [[i] for i in range(len(ranks))]
-        names.sort(key=lambda name: max(ranks[i] for i in name), reverse=True)
-        chosen = [False] * len(ranks)
-        for name in names:
-            if count <= 0:
-                break
-            for i in name:
-                chosen[i] = True
-            count -= len(name)
-        return chosen
-
-    def _has_no_content(self) -> bool:
-        """Whether all words are function words, and the unit is a word: a name may be made of them (The Who)."""
-        return self.unit == "word" and bool(self.words) and all(map(self._is_function_word, range(len(self.words))))
-
-    def _names(self) -> list[list[int]]:
-        """Numbers of the words of each name, in order: neighbours that each have half of the model's threshold, beside at
-        least one that passes it, with one or two links (`of`, `van der`) between them or none. Every other word is by
-        itself."""
-        names: list[list[int]] = []
-        links: list[int] = []  # since the last word that is none
-        for i, value in enumerate(self.probabilities):
-            if self._is_link(i):
-                links.append(i)
-                continue
-            before = names[-1][-1] if names else i
-            values = sorted((value, self.probabilities[before]))
-            likely = values[0] > self.threshold / 2 and values[1] > self.threshold
-            if likely and before < i and self._can_link(links) and all(map(self.joins, range(before + 1, i + 1))):
-                names[-1] += [*links, i]
-            else:
-                names += [[link] for link in links] + [[i]]
-            links = []
-        return names + [[link] for link in links]
-
-    def _is_link(self, number: int) -> bool:
-        """Spelled like a link, and not likely to be more: Los of Los Angeles is a part of the name itself."""
-        unlikely = self.probabilities[number] <= self.threshold or self._is_function_word(number)
-        return unlikely and _LINKS.fullmatch(self._word(number)) is not None
-
-    def _can_link(self, links: Sequence[int]) -> bool:
-        """One or two; before "of the" there is mostly another name: Ana Ruiz of the Red Cross."""
-        return len(links) < 2 or (len(links) == 2 and "the" not in map(self._word, links))
-
-    def _is_function_word(self, number: int) -> bool:
-        return is_function_word(self._word(number))
-
-    def _word(self, number: int) -> str:
+    def word(self, number: int) -> str:
+        """What is written there."""
         return self.text[slice(*self.words[number])]
 
-    def select(self, rate: float | None = None, threshold: float | None = None) -> Record:
-        """The record of this text, of plain JSON values; the encoder does not run again.
+    @property
+    def roles(self) -> list[int]:
+        """What each word is to its neighbours; see `word_role`."""
+        return [word_role(self.text[start:end]) for start, end in self.words]
 
-        Args:
-            rate: select this fraction of the words, the most probable ones, but at least one; in (0, 1].
-            threshold: select words whose probability exceeds this; in [0, 1]. By default the model's own.
+    @property
+    def ranks(self) -> list[int]:
+        """The place of each word, 0 for the most probable one; function words below the model's threshold come last."""
+        values, roles = self.probabilities, self.roles
+        order = sorted(range(len(values)), key=lambda i: (roles[i] != 0 and values[i] <= self.threshold, -values[i]))
+        ranks = [0] * len(order)
+        for rank, i in enumerate(order):
+            ranks[i] = rank
+        return ranks
+
+    def select(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> Record:
+        """The record of this text, of plain JSON values; the encoder does not run again. Arguments as of `decide`.
 
         Returns:
             `{"text", "words": [{"word", "start", "end", "probability", "selected"}],
@@ -610,7 +586,11 @@ class ScoredText:
         >>> record["spans"], round(record["rate"], 2)
         ([{'text': 'Marie Curie', 'start': 0, 'end': 11, 'probability': 0.9}], 0.67)
         """
-        text, chosen = self.text, self.decide(rate, threshold)
+        return self.record(self.decide(rate, threshold, phrases), threshold)
+
+    def record(self, chosen: Sequence[bool], threshold: float | None = None) -> Record:
+        """The record where these words are selected; by this threshold, if it was one."""
+        text = self.text
         words = [
             {"word": text[start:end], "start": start, "end": end, "probability": value, "selected": selected}
             for (start, end), value, selected in zip(self.words, self.probabilities, chosen, strict=True)
@@ -630,7 +610,7 @@ class ScoredText:
         """Why no word is selected."""
         if not self.words:
             return "the text has no word"
-        if threshold is None and self._has_no_content():
+        if threshold is None and self.selector.unit == "word" and all(self.roles):
             return "the text has no content word"
         return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
 
@@ -667,6 +647,48 @@ class ScoredText:
         return shortened and _AFTER_INITIAL.fullmatch(self.text, end, following) is not None
 
 
+ROWS = 4096  # words of texts, padding counted, that are decided together
+
+
+def decide_texts(
+    texts: Sequence[ScoredText], rate: float | None = None, threshold: float | None = None, phrases: bool = False
+) -> list[list[bool]]:
+    """`ScoredText.decide` of texts of one selector and model, several at a time.
+
+    >>> scored = ScoredText("Marie moved", [(0, 5), (6, 11)], [0.9, 0.2], windows=1, threshold=0.5)
+    >>> decide_texts([scored, scored], rate=0.5)
+    [[True, False], [True, False]]
+    """
+    check_selection(rate, threshold)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i].words))
+    lengths = [len(texts[i].words) for i in order]
+    result: list[list[bool]] = [[] for _ in texts]
+    start = 0
+    for size in _batch_sizes(lengths, len(texts), ROWS):
+        numbers, width = order[start : start + size], lengths[start + size - 1]
+        group, start = [texts[i] for i in numbers], start + size
+        if not width:
+            continue
+        probs = _padded([text.probabilities for text in group], width)
+        shared = [text.probabilities if text.weights is None else text.weights for text in group]
+        words = WordRows(
+            probs=probs,
+            weights=_padded(shared, width),
+            among=torch.arange(width) < torch.tensor([[len(text.words)] for text in group]),
+            roles=_padded([text.roles for text in group], width),
+            joins=_padded([[False, *map(text.joins, range(1, len(text.words)))] for text in group], width).bool(),
+        )
+        chosen = decide(words, group[0].selector, group[0].threshold, rate, threshold, phrases).tolist()
+        for i, row in zip(numbers, chosen, strict=True):
+            result[i] = row[: len(texts[i].words)]
+    return result
+
+
+def _padded(rows: Sequence[Sequence[float]], width: int) -> Tensor:
+    """(rows, width) with zeros behind the shorter ones."""
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+
+
 def check_selector(config: HardKumaConfig, selector: str | None) -> None:
     """ValueError, with the names that there are, for a selector that a record cannot be asked for.
 
@@ -676,15 +698,19 @@ def check_selector(config: HardKumaConfig, selector: str | None) -> None:
         config.find_selector(selector)
 
 
-def check_selection(rate: float | None, threshold: float | None) -> None:
-    """Rate and threshold are fractions, and at most one of them is given.
+def check_selection(rate: float | None, threshold: float | None, keep: float | None = None) -> None:
+    """Rate, threshold and keep are fractions, and at most one of them is given.
 
     >>> check_selection(20, None)
     Traceback (most recent call last):
     ValueError: rate must be a fraction in (0, 1], got 20.
     """
-    if rate is not None and threshold is not None:
-        raise ValueError(f"give rate or threshold, not both; got rate={rate} and threshold={threshold}.")
+    given = {"rate": rate, "threshold": threshold, "keep": keep}
+    several = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise ValueError(f"give one of rate, threshold and keep; got {' and '.join(several)}.")
+    if keep is not None and not (_is_number(keep) and 0 < keep <= 1):
+        raise ValueError(f"keep must be a cosine in (0, 1], got {keep!r}.")
     if rate is not None and not (_is_number(rate) and 0 < rate <= 1):
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate!r}.")
     if threshold is not None and not (_is_number(threshold) and 0 <= threshold <= 1):
@@ -712,6 +738,8 @@ def gate_records(
     *,
     rate: float | None = None,
     threshold: float | None = None,
+    keep: float | None = None,
+    phrases: bool = False,
     batch_size: int = 32,
     use_surface: bool = True,
     selector: str | None = None,
@@ -719,13 +747,18 @@ def gate_records(
     """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
     the gates of all selectors; see `join_records`.
 
+    Args:
+        keep: the fewest words whose own embedding has at least this cosine with the text's, verified by encoding them. The
+            record then has "kept", that cosine, and "lost", 1 - the cosine of what is left without them. A text longer than
+            the encoder takes is decided by the selector's own rule, and both are None.
+
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
     >>> record = gate_records(model, ["Marie Curie moved to Paris."], rate=0.4)[0]
     >>> [word["word"] for word in record["words"]], record["rate"]
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
-    options: Any = {"rate": rate, "threshold": threshold, "selector": selector}
+    options: Any = {"rate": rate, "threshold": threshold, "keep": keep, "phrases": phrases, "selector": selector}
     return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
 
 
@@ -736,6 +769,8 @@ def stream_records(
     *,
     rate: float | None = None,
     threshold: float | None = None,
+    keep: float | None = None,
+    phrases: bool = False,
     batch_size: int = 32,
     use_surface: bool = True,
     selector: str | None = None,
@@ -749,15 +784,45 @@ def stream_records(
     1 5
     2 1
     """
-    check_selection(rate, threshold)
+    check_selection(rate, threshold, keep)
     names = model.config.names
-    chosen = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
-    for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, chosen, "max"):
-        rows = [[text.select(rate, threshold) for text in texts] for texts in scored]
+    if keep is not None and selector == ALL:
+        raise ValueError(f"keep={keep} goes by one selector, not by all; name it.")
+    numbers = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
+    for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, numbers, "max"):
+        rows = [select_texts(model, texts, rate, threshold, keep, phrases, batch_size) for texts in scored]
         if selector == ALL:
             yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
         else:
             yield rows[0]
+
+
+def select_texts(
+    model: GateModel,
+    texts: Sequence[ScoredText],
+    rate: float | None = None,
+    threshold: float | None = None,
+    keep: float | None = None,
+    phrases: bool = False,
+    batch_size: int = 32,
+) -> list[Record]:
+    """The records of texts of one selector, decided together; arguments as of `gate_records`."""
+    if keep is None:
+        decisions = decide_texts(texts, rate, threshold, phrases)
+        return [text.record(chosen, threshold) for text, chosen in zip(texts, decisions, strict=True)]
+    if not isinstance(model, SubsetModel):
+        raise ValueError(f"keep={keep} encodes words, which the backend onnx cannot do; use the backend torch.")
+    short = [i for i, text in enumerate(texts) if text.words and text.windows == 1]
+    rows = [texts[i] for i in short]
+    given = [encodable(row.text) for row in rows], [row.words for row in rows], [row.ranks for row in rows]
+    kept = dict(zip(short, keep_words(model, *given, keep, batch_size), strict=True))
+    records = []
+    for i, (text, chosen) in enumerate(zip(texts, decide_texts(texts), strict=True)):
+        answer = kept.get(i)
+        found = (None, None) if answer is None else (answer.kept, answer.lost)
+        record = text.record(chosen if answer is None else answer.chosen)
+        records.append({**record, "kept": found[0], "lost": found[1]})
+    return records
 
 
 @torch.inference_mode()
@@ -840,7 +905,8 @@ def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggr
     aggregates = ["max"] if aggregate == "max" else ["max", aggregate]
     spans = list(pairwise(chunk.index.firsts))
     for number, (probabilities, *others) in zip(selectors, chunk.values(aggregates), strict=True):
-        unit = model.config.selector(number).unit
+        selector = model.config.selector(number)
+        weights = chunk.shared_gates(probabilities, selector)
         yield [
             ScoredText(
                 text,
@@ -848,7 +914,8 @@ def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggr
                 probabilities[first:past],
                 windows=count,
                 threshold=threshold,
-                unit=unit,
+                selector=selector,
+                weights=None if weights is None else weights[first:past],
                 scores=others[0][first:past] if others else None,
             )
             for text, words, (first, past), count in zip(chunk.texts, chunk.words, spans, chunk.counts, strict=True)

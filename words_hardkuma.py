@@ -52,6 +52,27 @@ _GRAMMAR = """
 FUNCTION_WORDS = frozenset(_GRAMMAR.split())
 
 
+# Words that deny what follows, and words that link the parts of a name: Museum of Modern Art, Mies van der Rohe.
+NEGATIONS = frozenset("cannot neither never no nobody none nor not nothing without".split())  # noqa: SIM905
+LINKS = frozenset("al bin da de del den der des di dos du el ibn la las le los of ter van von y zu".split())  # noqa: SIM905
+# What a word is to its neighbours; 0 for all others, which are content. (1 and 2 are roles of tokens: batch_hardkuma.py.)
+FUNCTION, LINK, NEGATION = 3, 4, 5
+
+
+def word_role(word: str) -> int:
+    """FUNCTION, LINK or NEGATION, however the word is written; 0 for a content word.
+
+    >>> [word_role(word) for word in ("The", "of", "NOT", "don’t", "Rome")]
+    [3, 4, 5, 5, 0]
+    """
+    plain = word.replace("’", "'").lower()
+    if plain in NEGATIONS or plain.endswith("n't"):
+        return NEGATION
+    if plain in LINKS and word == plain:
+        return LINK
+    return FUNCTION if is_function_word(word) else 0
+
+
 def is_function_word(word: str) -> bool:
     """Whether a word is one of English grammar, however it is written.
 
@@ -338,15 +359,6 @@ def surface_ids(text: str, offsets: Iterable[Span]) -> list[int]:
     [0, 4, 5, 5, 1, 0]
     """
     return surface_batch([text], [list(offsets)])[0].tolist()
-
-
-def continuing_spans(text: str, offsets: Iterable[Span]) -> list[bool]:
-    """`continues_batch` for one text.
-
-    >>> continuing_spans("Visit Paris!", [(0, 0), (0, 5), (6, 8), (8, 11), (11, 12), (0, 0)])
-    [False, False, False, True, False, False]
-    """
-    return continues_batch([text], [list(offsets)])[0].bool().tolist()
 
 
 class SurfaceStatistics:

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..batch_hardkuma import EncodedTokens
 from ..common.text import keep_words, remove_words
-from ..gate_head_hardkuma import count_at_rate
+from ..decision_hardkuma import count_at_rate
 from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
 from ..words_hardkuma import Span, WordIndex, is_function_word
 
@@ -57,7 +58,9 @@ CHANCE_SPREADS = 3.0
 class AnchorModel(GateModel, Protocol):
     """A model that gives the encoder's own embeddings beside gates; a `HardKumaModel` does."""
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any: ...
+    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedTokens:
+        """{"states": (batch, length, hidden), "anchor": (batch, dim)}."""
+        ...
 
     def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Any]:
         """{"embedding": (batch, dim)}."""
@@ -91,11 +94,17 @@ def embed_texts(
     vectors: dict[int, Tensor] = {}
     for first in range(0, len(order), batch_size):
         rows = order[first : first + batch_size]
-        batch = model.tokenizer.pad({"input_ids": [encoded[i] or [0] for i in rows]}, return_tensors="pt").to(model.device)
-        mask = batch["attention_mask"] * torch.tensor([[bool(encoded[i])] for i in rows], device=model.device)
-        found = model.sentence_features(batch["input_ids"], mask, embedding=embedding, rate=rate, selector=selector)
+        inputs = _pad(model, [encoded[i] for i in rows])
+        found = model.sentence_features(*inputs, embedding=embedding, rate=rate, selector=selector)
         vectors.update(zip(rows, found["embedding"].float().cpu(), strict=True))
     return torch.stack([vectors[i] for i in range(len(texts))])
+
+
+def _pad(model: AnchorModel, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids and attention mask, (batch, length), of rows that may be empty."""
+    batch = model.tokenizer.pad({"input_ids": [row or [0] for row in rows]}, return_tensors="pt")
+    mask = batch["attention_mask"] * torch.tensor([[bool(row)] for row in rows])
+    return batch["input_ids"].to(model.device), mask.to(model.device)
 
 
 def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
@@ -526,15 +535,10 @@ def _read(model: AnchorModel, scored: Sequence[ScoredText], batch_size: int) -> 
     read: list[_ReadText] = []
     for first in range(0, len(texts), batch_size):
         part = texts[first : first + batch_size]
-        batch = model.tokenizer.pad({"input_ids": [text.input_ids or [0] for text in part]}, return_tensors="pt")
-        mask = batch["attention_mask"] * torch.tensor([[bool(text.input_ids)] for text in part])
-        inputs = {"input_ids": batch["input_ids"], "attention_mask": mask}
-        out = model(
-            **{name: value.to(model.device) for name, value in inputs.items()}, return_embeddings=False, return_dict=True
-        )
-        anchors = torch.nn.functional.normalize(out.anchor_embedding.float().cpu(), dim=-1)
-        states = out.last_hidden_state.float().cpu()
-        rows = zip(part, anchors, states, mask.bool(), strict=True)
+        ids, mask = _pad(model, [text.input_ids for text in part])
+        encoded = model.encode_tokens(ids, mask)
+        anchors = torch.nn.functional.normalize(encoded["anchor"].float().cpu(), dim=-1)
+        rows = zip(part, anchors, encoded["states"].float().cpu(), mask.bool().cpu(), strict=True)
         read += [_ReadText(text, anchor, row[seen]) for text, anchor, row, seen in rows]
     return read
 

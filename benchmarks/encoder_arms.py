@@ -93,7 +93,7 @@ def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bo
     settings = {**SETTINGS, "view": view} if view else {**SETTINGS, "max_steps": 0}
     recipe = EncoderRecipe(data=sources, seed=seed, output=str(folder), **settings)
     started, processor = time.time(), time.process_time()
-    trained = EncoderRun(recipe, resume=True, quiet=True)
+    trained = EncoderRun(recipe, resume=True, quiet=True, overwrite=True)
     if not trained.run():
         raise KeyboardInterrupt
     model = trained.complete()

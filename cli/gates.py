@@ -34,6 +34,7 @@ EXAMPLES = """\
 examples:
   hardkuma gates "Marie Curie moved to Paris in 1891."      selected words in colours, or in [brackets]
   hardkuma gates --rate 0.2 --numbers "..."                 a fifth of the words; every probability
+  hardkuma gates --keep-meaning 0.8 "..."                   the fewest words that keep 80% of the meaning
   cat some.txt | hardkuma gates --format jsonl | jq .spans  one JSON record a line, with character offsets
   hardkuma gates --file big.jsonl.gz --field body --keep id --output gates.parquet
                                                             another column comes along
@@ -79,7 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection = parser.add_argument_group("selection")
     add_options(selection, "model")
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
-    selection.add_argument("--threshold", type=float, help="select words above this probability (default: the model's)")
+    selection.add_argument("--threshold", type=float, help="select words above this probability")
+    selection.add_argument(
+        "--keep-meaning",
+        type=float,
+        metavar="COSINE",
+        help="select the fewest words that keep so much of the text's embedding, such as 0.8; verified by encoding them",
+    )
+    selection.add_argument("--phrases", action="store_true", help="with a rate or threshold: complete phrases")
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
     add_selector_option(selection, several=True)
     output = parser.add_argument_group("output")
@@ -111,7 +119,7 @@ def check(arguments: argparse.Namespace) -> None:
     """
     from ..scoring_hardkuma import check_count, check_selection
 
-    check_selection(arguments.rate, arguments.threshold)
+    check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)
     check_count("--batch-size", arguments.batch_size)
     _check_cluster(arguments)
     if arguments.engine != "local":
@@ -223,6 +231,8 @@ def _score(
         texts(),
         rate=arguments.rate,
         threshold=arguments.threshold,
+        keep=arguments.keep_meaning,
+        phrases=arguments.phrases,
         batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
         selector=arguments.selector,
@@ -406,6 +416,8 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, 
         "input_format": arguments.input_format,
         "rate": arguments.rate,
         "threshold": arguments.threshold,
+        "keep_meaning": arguments.keep_meaning,
+        "phrases": arguments.phrases,
         "surface": not arguments.no_surface,
         "selector": arguments.selector,
         "batch_size": arguments.batch_size,
@@ -471,6 +483,8 @@ def _run_on_cluster(arguments: argparse.Namespace) -> int:
         selector=arguments.selector,
         rate=arguments.rate,
         threshold=arguments.threshold,
+        keep=arguments.keep_meaning,
+        phrases=arguments.phrases,
         batch_size=arguments.batch_size,
     )
     output = _address(arguments.output)

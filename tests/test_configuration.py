@@ -307,7 +307,10 @@ def test_layers_that_nobody_reads_are_not_listed() -> None:
 
     assert layers(a={"reads": ["input"], "layer": [0.5, 3]}) == []
     assert layers(a={"reads": ["norm"], "layer": [0.5, 5]}) == [3, 5]
-    assert layers(a={"reads": ["input"], "layer": 2, "backoff": 0.5}) == [2]
+    assert layers(meaning={"layer": 1}, a={"reads": ["input"], "layer": 2, "backoff": 0.5}) == [1]
+    for wrong in ({"a": {"backoff": 0.5}}, {"meaning": {"backoff": 0.5}}):
+        with pytest.raises(ValueError, match="backoff goes by the gates of another selector, 'meaning'; add it, or use 0"):
+            layers(**wrong)
     assert layers(a={"layer": [-1, 0.5]}, b={"layer": [3, 0.0]}) == [0, 3, 6]
     two = HardKumaConfig(encoder_config=encoder, selectors={"a": {"layer": 1}, "b": {"layer": 5}})
     assert (two.layers([0]), two.layers([1]), two.layers([])) == ([1], [5], [])

@@ -208,7 +208,7 @@ def test_forms_that_nobody_gives_are_unknown(make_model: Callable, tokenize: Cal
 @pytest.mark.parametrize("reads", [["anchor"], ["pool_share"], ["leave_one_out"], ["isolated"], ["attention"], list(READS)])
 @torch.no_grad()
 def test_padding_and_company_do_not_matter(reads: list[str], unit: str, make_model: Callable, tokenize: Callable) -> None:
-    model = continue_words(make_model(selectors={"meaning": {"unit": unit, "reads": reads, "backoff": 0.5}}))
+    model = continue_words(make_model(selectors={"meaning": {"unit": unit, "reads": reads}}))
     texts = [*SENTENCES, ""]
     expected = [model(**tokenize(model, [text])) for text in texts]
     for side in ("left", "right"):
@@ -224,7 +224,7 @@ def test_padding_and_company_do_not_matter(reads: list[str], unit: str, make_mod
 
 
 def test_gradients_of_a_padded_batch_are_finite(make_model: Callable, tokenize: Callable) -> None:
-    settings = {"unit": "word", "reads": list(READS), "layer": [0, -1], "backoff": 0.5}
+    settings = {"unit": "word", "reads": list(READS), "layer": [0, -1]}
     model = make_model(selectors={"meaning": settings}, freeze_encoder=False).train()
     inputs = tokenize(model, [*SENTENCES, ""])
     model(**inputs, return_loss=True).loss.backward()

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -17,8 +15,7 @@ from torch.utils._pytree import tree_leaves
 from hardkuma import HardKumaConfig
 from hardkuma.batch_hardkuma import PUNCTUATION
 from hardkuma.configuration_hardkuma import READS
-from hardkuma.gate_head_hardkuma import Selector, WordGates, count_at_rate, decide
-from hardkuma.kumaraswamy_hardkuma import Kumaraswamy
+from hardkuma.gate_head_hardkuma import Selector
 from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
 from tests.conftest import SENTENCES
 from tests.norms import with_unequal_norms
@@ -102,30 +99,32 @@ def test_the_hidden_layer_is_called_as_a_module(make_two: Callable, tokenize: Ca
 
 @torch.no_grad()
 def test_gates_against_a_loop(make_two: Callable, tokenize: Callable) -> None:
-    """logit p(w) = l_w + rate shift + form + backoff (1 - largest) (log norm of w - mean), by row and by word."""
-    changed = {"meaning": {"backoff": 0.8, "form_weight": 0.4}, "entities": {"backoff": 2.0, "layer": 1}}
+    """logit p(w) = l_w + rate shift + form + backoff (1 - largest) (logit of w in meaning), by row and word."""
+    changed = {"meaning": {"form_weight": 0.4}, "entities": {"backoff": 2.0, "layer": 1}}
     model = with_unequal_norms(make_two(selectors=changed))
     head, inputs = model.gate_head, tokenize(model, [*SENTENCES, ""])
     head.rate_shift.copy_(torch.tensor([-0.6, 0.9]))
     head.surface_log_odds.normal_()
     forms = torch.randint(0, NUM_SURFACE_CLASSES, inputs["input_ids"].shape)
-    out = model(**inputs, surface_ids=forms, output_hidden_states=True)
+    out = model(**inputs, surface_ids=forms)
+    alone = model(**inputs, surface_ids=forms, selector="entities")
+    assert torch.equal(alone.gate_probs, out.gate_probs[:, 1]), "meaning is read along where it is not asked for"
     batch = model.prepare(**inputs)
     assert bool((out.gate_probs[:, :, 0] == 0).all()), "[CLS] cannot be selected"
+    meaning = head.log_odds(0, model.selector_inputs(0, **inputs, surface_ids=forms)[0]) + head.rate_shift[0]
     for k, name in enumerate(("meaning", "entities")):
         config = model.config.selectors[name]
-        states = out.hidden_states[config.layers(2)[-1]]
         x, counts = model.selector_inputs(k, **inputs, surface_ids=forms)
         for row, read in enumerate(head.log_odds(k, x).split(counts.tolist())):
             words: list[list[int]] = []
             for place in batch.content[row].nonzero().flatten().tolist():
                 words[-1].append(place) if batch.continues[row, place] else words.append([place])
             assert len(words) == len(read)
-            norms = [math.log(sum(float(states[row, i].norm()) for i in word)) for word in words]
+            carried = meaning.split(counts.tolist())[row].tolist()
             logits = [float(value + head.rate_shift[k]) for value in read]
             largest = max((1 / (1 + math.exp(-logit)) for logit in logits), default=0.0)
-            for word, logit, norm in zip(words, logits, norms, strict=True):
-                logit += config.backoff * (1 - largest) * (norm - sum(norms) / len(norms))
+            for word, logit, weight in zip(words, logits, carried, strict=True):
+                logit += config.backoff * (1 - largest) * weight
                 logit += config.form_weight * float(head.surface_log_odds[k, forms[row, word[0]]])
                 probs = out.gate_probs[row, k, word]
                 assert torch.allclose(probs, torch.tensor(1 / (1 + math.exp(-logit))), atol=1e-5)
@@ -191,7 +190,7 @@ class LargestTensor(TorchDispatchMode):
 @pytest.mark.parametrize("unit", ["token", "word", "name"])
 @torch.no_grad()
 def test_no_tensor_of_the_head_is_quadratic_in_the_length(unit: str, make_model: Callable) -> None:
-    every = {"reads": list(READS), "unit": unit, "hidden_size": 16, "backoff": 1.0}
+    every = {"reads": list(READS), "unit": unit, "hidden_size": 16}
     selectors = {"meaning": every, "part": {"unit": "part"}} if unit != "token" else {"meaning": every}
     model = make_model("hardkuma_static", selectors=selectors)
     if model.gate_head.roles is not None:
@@ -205,70 +204,15 @@ def test_no_tensor_of_the_head_is_quadratic_in_the_length(unit: str, make_model:
         with LargestTensor() as watch:
             words = model.gate_head(encoded, batch, chosen, model.get_input_embeddings())
             probs = words.probabilities(0.5)
-            words.spread(decide(words, probs, [unit] * len(chosen), 0.5, rate=0.3))
-            words.spread(decide(words, probs, [unit] * len(chosen), 0.999))
+            configs = [model.config.selector(k) for k in chosen]
+            words.spread(words.decide(probs, configs, 0.5, rate=0.3))
+            words.spread(words.decide(probs, configs, 0.999))
         largest[length] = watch.numbers
     assert largest[64] >= 64 * 32 and largest[512] < 8.2 * largest[64]
     assert largest[512] < 512**2
 
 
 # ---- which words are selected -------------------------------------------------------------------------------------------
-
-
-def word_gates(content: Tensor, written: Tensor | None = None) -> WordGates:
-    """Gates over these words, of which only the words matter."""
-    index = torch.arange(content.shape[-1]).expand(content.shape)
-    return WordGates(Kumaraswamy(torch.ones(()), torch.ones(())), content, index, content if written is None else written)
-
-
-@pytest.mark.parametrize("rate", [0.01, 0.1, 0.13, 0.2, 0.29, 0.3, 0.35, 0.5, 0.95, 1.0])
-def test_one_rule_for_a_number_and_for_tensors(rate: float) -> None:
-    numbers = torch.arange(0, 513)
-    content = (torch.arange(512) < numbers[:, None])[:, None]
-    probs = torch.rand(513, 1, 512)
-    chosen = decide(word_gates(content), probs, ["token"], 0.5, rate).sum(-1).flatten().int().tolist()
-    expected = [count_at_rate(number, rate) for number in numbers.tolist()]
-    assert chosen == expected == [math.ceil(round(rate * number, 6)) for number in numbers.tolist()]
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    words=st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.7]), st.booleans(), st.booleans()), min_size=1, max_size=8),
-    rate=st.sampled_from([None, 0.05, 0.3, 0.5, 1.0]),
-    unit=st.sampled_from(["token", "word", "name", "part"]),
-)
-def test_decisions_are_those_of_a_loop(words: list[tuple[float, bool, bool]], rate: float | None, unit: str) -> None:
-    """Words of (probability, whether they are content, whether they are written), ties included."""
-    content = torch.tensor([[[inside for _, inside, _ in words]]])
-    # As the head says it: all content where nothing is written.
-    letters = [inside and written for _, inside, written in words]
-    written = letters if any(letters) else content[0, 0].tolist()
-    probs = torch.tensor([[[p if inside else 0.0 for p, inside, _ in words]]])
-    found = (
-        decide(word_gates(content, torch.tensor([[written]])), probs, [unit], 0.5, rate)[0, 0].nonzero().flatten().tolist()
-    )
-    ranked = sorted((i for i, inside in enumerate(written) if inside), key=lambda i: -float(probs[0, 0, i]))
-    if rate is not None:
-        expected = sorted(ranked[: count_at_rate(len(ranked), rate)])
-    else:
-        expected = [i for i in range(len(words)) if float(probs[0, 0, i]) > 0.5]
-        if not expected and unit == "word":
-            expected = ranked[:1]
-    assert found == expected
-
-
-def test_each_selector_decides_by_its_own_unit() -> None:
-    probs = torch.tensor([[[0.1, 0.3, 0.2]] * 3, [[0.9, 0.1, 0.6]] * 3])
-    content = torch.ones_like(probs, dtype=torch.bool)
-    found = decide(word_gates(content), probs, ["name", "word", "part"], 0.5)
-    assert found.tolist() == [[[0, 0, 0], [0, 1, 0], [0, 0, 0]], [[1, 0, 1]] * 3]
-
-
-@pytest.mark.parametrize("rate", [0.0, -0.1, 1.01, 20, float("nan")])
-def test_a_rate_is_a_fraction(rate: float) -> None:
-    probs = torch.rand(1, 1, 4)
-    with pytest.raises(ValueError, match=rf"rate must be a fraction in \(0, 1\], got {rate}"):
-        decide(word_gates(probs > 0), probs, ["word"], 0.5, rate)
 
 
 @torch.no_grad()

@@ -113,6 +113,24 @@ def test_nobody_reads_it_nobody_has_it(make_model: Callable) -> None:
 
 
 @torch.no_grad()
+def test_a_table_that_nobody_made_is_an_error(make_model: Callable, tokenize: Callable, tmp_path: Path) -> None:
+    model = make_model(**READS)
+    inputs = tokenize(model, SENTENCES)
+    fresh = HardKumaModel(model.config)  # as `from_encoder` makes it
+    fresh.tokenizer = model.tokenizer
+    fresh.eval().save_pretrained(tmp_path)
+    for unmade in (fresh, HardKumaModel.from_pretrained(tmp_path).eval()):
+        for call in (unmade, unmade.gate_probabilities, unmade.sentence_features):
+            with pytest.raises(ValueError, match=r"never made; call model\.build_isolated_table\(\)"):
+                call(**inputs)
+        assert "states" in unmade.encode_tokens(**inputs), "which training stores before it makes the table"
+        unmade.build_isolated_table()
+        assert unmade(**inputs).gate_probs is not None
+    nothing = {**inputs, "attention_mask": torch.zeros_like(inputs["attention_mask"])}
+    assert not model(**nothing).gate_probs.any(), "rows without a token are no error"
+
+
+@torch.no_grad()
 def test_it_belongs_to_the_weights_of_its_time(make_model: Callable, tokenize: Callable) -> None:
     model = make_model(**READS)
     before = {name: tensor.clone() for name, tensor in table_of(model).items()}

@@ -143,7 +143,7 @@ def test_errors_say_what_was_wrong(run: TokenGatesPipeline) -> None:
     for wrong in (None, 3, b"paris", {"text": "paris"}):
         with pytest.raises(ValueError, match=f"list or stream of texts; got a {type(wrong).__name__}"):
             run(wrong)
-    with pytest.raises(ValueError, match="give rate or threshold, not both"):
+    with pytest.raises(ValueError, match="give one of rate, threshold and keep"):
         run("paris", rate=0.5, threshold=0.5)
     for wrong in (0, "8", 2.5, True):
         with pytest.raises(ValueError, match="batch_size must be a whole number >= 1"):

@@ -15,7 +15,6 @@ from hardkuma.words_hardkuma import (
     SURFACE_CLASSES,
     SurfaceStatistics,
     continues_batch,
-    continuing_spans,
     find_words,
     is_function_word,
     surface_batch,
@@ -216,9 +215,8 @@ def test_tokens_that_go_on_with_a_word() -> None:
     goes_on = [piece for piece, value in zip(pieces, found[0].tolist(), strict=True) if value]
     # The full stop at the end of U.S. is no part of it, as everywhere.
     assert goes_on == ["-", "Paulo", "s", ".", "S", ",", "500"]
-    assert continuing_spans(text, offsets) == [bool(value) for value in found[0].tolist()]
 
 
 def test_a_token_over_several_words_is_of_the_first() -> None:
     offsets = [(0, 1), (1, 4), (4, 5)]  # a|b c|d: the middle token ends one word and starts the next
-    assert continuing_spans("ab cd", offsets) == [False, True, False]
+    assert continues_batch(["ab cd"], [offsets]).tolist() == [[0, 1, 0]]

@@ -50,7 +50,7 @@ def build_parser(prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default
     of_gates = cls is Recipe
     parser = Parser(
         prog=prog,
-        usage=f"{prog} [RECIPE] [--resume] [--push-to-hub ID] [--KEY VALUE ...]",
+        usage=f"{prog} [RECIPE] [--resume] [--overwrite] [--push-to-hub ID] [--KEY VALUE ...]",
         description=manual,
         epilog="\n".join([PATHS, *_explain_objectives()]) if of_gates else None,
         allow_abbrev=False,  # or --colum would be --column
@@ -61,10 +61,7 @@ def build_parser(prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this and stop")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, to the bit")
-    if of_gates:
-        parser.add_argument(
-            "--overwrite", action="store_true", help="replace what another run has left in the output folder"
-        )
+    parser.add_argument("--overwrite", action="store_true", help="replace what another run has left in the output folder")
     _add_option(parser, "push-to-hub", metavar="ID", default=None, help="upload the result to this repository")
     keys = parser.add_argument_group("keys of a recipe", VALUES)
     for key in recipe_keys(cls):
@@ -129,7 +126,7 @@ def parse_arguments(
     for name, word in given.items():
         if f"--{name}".startswith(_PATHS):
             overrides[name] = read_numbers(_read(word, _find_setting(name)))
-    return Arguments(options.recipe, overrides, options.resume, options.push_to_hub, getattr(options, "overwrite", False))
+    return Arguments(options.recipe, overrides, options.resume, options.push_to_hub, options.overwrite)
 
 
 def _dashed(word: str) -> str:

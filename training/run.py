@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from .objectives.settings import ContrastiveSettings
 from .recipe import Recipe
 from .store import StateStore, TokenFile, encode_sentences, usable_rows, write_tokens
 from .texts import TextFile, split_held_out, spool_training_texts
+
+if TYPE_CHECKING:
+    from .encoder.recipe import EncoderRecipe
 
 PATIENCE = timedelta(hours=3)  # of processes that wait while one of them tokenises, encodes or fits
 COMPARED = 1000  # sentences by whose embeddings a run sees whether there is anything to tell apart
@@ -163,8 +166,14 @@ def start_run(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> 
     return run
 
 
-def check_output(recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Raise ValueError where this run would destroy what another one has left in the output folder."""
+def check_output(
+    recipe: Recipe | EncoderRecipe, resume: bool, overwrite: bool, complete: Callable[[Path], object] = checkpoints
+) -> None:
+    """Raise ValueError where this run would destroy what another one has left in the output folder.
+
+    Args:
+        complete: tells of a folder whether it has checkpoints to go on from.
+    """
     output = Path(recipe.output)
     made_by = output / "model" / "recipe.yaml"
     if overwrite:
@@ -173,12 +182,31 @@ def check_output(recipe: Recipe, resume: bool, overwrite: bool) -> None:
         raise ValueError(
             f"{output / 'model'} was made by another recipe: use another --output, or --overwrite to replace it."
         )
-    if checkpoints(output / "checkpoints"):
+    if complete(output / "checkpoints"):
         if not resume:
             raise ValueError(
                 f"{output} has checkpoints of an unfinished run: go on with --resume, or start over with --overwrite."
             )
         recipe.check_same(output / "recipe.yaml")
+
+
+def claim_output(
+    recipe: Recipe | EncoderRecipe,
+    resume: bool,
+    log: Callable[[str], None],
+    complete: Callable[[Path], object] = checkpoints,
+) -> None:
+    """Make the output folder, which `check_output` has let pass, this recipe's, and say what becomes of what is there."""
+    output = Path(recipe.output)
+    made, saved, unfinished = output / "model", output / "recipe.yaml", output / "checkpoints"
+    if resume and not complete(unfinished):
+        log(f"no checkpoint in {output}: starting from the beginning.")
+    if made.exists():
+        same = "by this very recipe" if recipe.is_saved_as(made / "recipe.yaml") else "before"
+        log(f"{made} was made {same}: it is replaced when this run is done.")
+    if not resume or not recipe.is_saved_as(saved):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    recipe.save(saved)
 
 
 def _check(run: Run) -> None:
@@ -190,17 +218,8 @@ def _check(run: Run) -> None:
 def _write_store(run: Run) -> None:
     """Claim the output folder, and write the store into it. Neither the text nor its tokens and states are ever in memory
     as a whole."""
-    recipe, model, saved = run.recipe, run.model, run.output / "recipe.yaml"
-    complete = checkpoints(run.output / "checkpoints")
-    if run.resume and not complete:
-        run.log(f"no checkpoint in {run.output}: starting from the beginning.")
-    made = run.output / "model"
-    if made.exists():
-        same = "by this very recipe" if recipe.is_saved_as(made / "recipe.yaml") else "before"
-        run.log(f"{made} was made {same}: it is replaced when this run is done.")
-    if not run.resume or not recipe.is_saved_as(saved):
-        shutil.rmtree(run.output / "checkpoints", ignore_errors=True)
-    recipe.save(saved)
+    recipe, model = run.recipe, run.model
+    claim_output(recipe, run.resume, run.log)
     tokens = write_tokens(model, run.texts, run.output / "store", not run.quiet)
     rows, held_out = _split(tokens, model, recipe)
     cache_type = recipe.cache_type if model.config.freeze_encoder and recipe.cache == "auto" else None

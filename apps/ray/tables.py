@@ -39,9 +39,9 @@ class Outputs:
 
     Attributes:
         column: the texts; a row without one gets empty gates and the reason, and no embedding.
-        add: "gates" are the fields of a record (words, spans, rate, windows, reason), "terms" the texts of its spans;
+        add: "gates" are the fields of a record (words, spans, rate, ...), "terms" the texts of its spans;
             "anchor" and "rationale" are embeddings, of what of a text fits into the encoder.
-        selector, rate, threshold: as of `gate_records`.
+        selector, rate, threshold, keep, phrases: as of `gate_records`.
         batch_size: texts that the encoder runs on together.
     """
 
@@ -50,12 +50,14 @@ class Outputs:
     selector: str | None = None
     rate: float | None = None
     threshold: float | None = None
+    keep: float | None = None
+    phrases: bool = False
     batch_size: int = 64
 
     def __post_init__(self) -> None:
         for name in self.add:
             check_choice("add", name, ADDED)
-        check_selection(self.rate, self.threshold)
+        check_selection(self.rate, self.threshold, self.keep)
         if "rationale" in self.add and self.selector == ALL:
             raise ValueError(f"rationale embeddings are those of one selector, got selector={ALL!r}: name it.")
 
@@ -152,6 +154,8 @@ def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dic
             texts,
             rate=outputs.rate,
             threshold=outputs.threshold,
+            keep=outputs.keep,
+            phrases=outputs.phrases,
             batch_size=outputs.batch_size,
             selector=outputs.selector,
         )

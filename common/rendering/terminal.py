@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from .records import Pair, Record, Word, fall_share
@@ -20,24 +20,33 @@ def use_colour(stream: TextIO) -> bool:
 
 
 def paint(record: Record, colour: bool) -> str:
-    r"""The text with its words shaded by probability and the selected ones underlined; without colours these are in
-    [brackets], and those of the text itself are written \[ and \].
+    r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
+    in [brackets], and brackets of the text itself are written \[ and \].
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
-    >>> print(paint({"text": "Al ran [1]", "words": words}, colour=False))
+    >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
     [Al] ran \[1\]
     """
     text, parts, position = record["text"], [], 0
-    for word in record["words"]:
-        if not colour and not word["selected"]:
-            continue
-        before, inside, position = text[position : word["start"]], text[word["start"] : word["end"]], word["end"]
+    for piece in record["words"] if colour else _merged(record["spans"]):
+        before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
         if colour:
-            parts += [before, _coloured(inside, word["probability"], word["selected"])]
+            parts += [before, _coloured(inside, piece["probability"], piece["selected"])]
         else:
             parts += [_escape(before), "[", _escape(inside), "]"]
     rest = text[position:]
     return "".join([*parts, rest if colour else _escape(rest, bracket_follows=False)])
+
+
+def _merged(spans: Sequence[Word]) -> list[Word]:
+    """Spans in the order of the text; those of several selectors that overlap are one."""
+    merged: list[Word] = []
+    for span in sorted(spans, key=lambda span: span["start"]):
+        if merged and span["start"] < merged[-1]["end"]:
+            merged[-1] = {**merged[-1], "end": max(merged[-1]["end"], span["end"])}
+        else:
+            merged.append(span)
+    return merged
 
 
 def _escape(text: str, bracket_follows: bool = True) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...attention_hardkuma import AttentionTap
+from ...attention_hardkuma import AttentionTap, run_encoder
+from ...batch_hardkuma import TokenBatch, attendable
 from ...configuration_hardkuma import check_choice
-from .encoder import PaddedTokens, SentenceEncoder, score_tokens
+from .encoder import SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -26,7 +27,7 @@ class HeadMeans(AttentionTap):
         self.heads = weights.shape[1]
 
 
-def layer_attentions(encoder: SentenceEncoder, batch: PaddedTokens) -> tuple[Tensor, int]:
+def layer_attentions(encoder: SentenceEncoder, batch: TokenBatch) -> tuple[Tensor, int]:
     """Attention of every layer averaged over heads, (layers, batch, query, key), fp32, and the number of heads.
 
     Rows of padding queries are zero.
@@ -37,18 +38,19 @@ def layer_attentions(encoder: SentenceEncoder, batch: PaddedTokens) -> tuple[Ten
             f"{type(encoder.encoder).__name__} has no attention; use a transformer encoder, or another method."
         )
     tap = HeadMeans(content=batch.content, layers=frozenset(range(number)))
-    encoder.states(batch.ids, batch.mask, batch.types, tap)
+    encoder.passes.forward += len(batch.mask)
+    run_encoder(encoder.encoder, batch.input_ids, attendable(batch.mask), batch.token_type_ids, tap)
     return torch.stack(tap.means).float() * batch.mask[:, :, None], tap.heads
 
 
 @torch.no_grad()
-def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
+def received(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
     """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives, the "naive"
     aggregation of Attention-Driven Dropout.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
-    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> _, batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
     >>> received(encoder, batch).sum().round().item()  # 2 layers x 4 heads x 4 tokens
     32.0
     """
@@ -57,7 +59,7 @@ def received(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
 
 
 @torch.no_grad()
-def rolled(encoder: SentenceEncoder, batch: PaddedTokens, layers: str = "last") -> Tensor:
+def rolled(encoder: SentenceEncoder, batch: TokenBatch, layers: str = "last") -> Tensor:
     """(batch, length): how much of all tokens' final states traces back to input token i (Abnar and Zuidema, 2020).
 
     With A_l averaged over heads and B_l = (A_l + I) / 2 for the residual connection, R_l = B_l R_{l-1}, R_0 = I;
@@ -66,7 +68,7 @@ def rolled(encoder: SentenceEncoder, batch: PaddedTokens, layers: str = "last") 
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
-    >>> batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
+    >>> _, batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
     >>> rolled(encoder, batch).sum().round().item()  # every token's state traces back to 1 in all
     4.0
     """

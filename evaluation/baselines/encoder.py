@@ -14,10 +14,17 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
-from ...attention_hardkuma import AttentionTap, run_encoder
-from ...batch_hardkuma import attendable
+from ...batch_hardkuma import TokenBatch
 from ...configuration_hardkuma import HardKumaConfig, position_limit
-from ...encoder_hardkuma import EncoderParts, Projection, load_encoder, resolve_encoder, special_token_ids
+from ...encoder_hardkuma import (
+    EncoderParts,
+    Projection,
+    encode,
+    encode_kept,
+    load_encoder,
+    resolve_encoder,
+    special_token_ids,
+)
 from ...modeling_hardkuma import HardKumaModel
 from ...pooling_hardkuma import normalize, pool
 from .words import Span, WordScores, aggregate, text_words, tokens_of_words
@@ -42,17 +49,6 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-@dataclass
-class PaddedTokens:
-    """Texts padded on the right. All (batch, length); `index` are their numbers in the caller's list."""
-
-    index: list[int]
-    ids: Tensor
-    mask: Tensor  # bool
-    content: Tensor  # bool
-    types: Tensor | None
 
 
 @dataclass
@@ -176,17 +172,19 @@ class SentenceEncoder:
             )
         return tokens
 
-    def batches(self, tokens: Sequence[Tokens], progress: bool = False, label: str = "") -> Iterator[PaddedTokens]:
-        """Padded batches of similar length, longest first (so that memory runs out at once or never)."""
+    def batches(
+        self, tokens: Sequence[Tokens], progress: bool = False, label: str = ""
+    ) -> Iterator[tuple[list[int], TokenBatch]]:
+        """Batches of similar length, longest first (so that memory runs out at once or never), and whose rows they are."""
         order = sorted((i for i in range(len(tokens)) if len(tokens[i])), key=lambda i: -len(tokens[i]))
         with tracker(len(order), progress, label) as bar:
             while order:
                 size = max(1, self.token_budget // len(tokens[order[0]]))
                 index, order = order[:size], order[size:]
-                yield self._pad(index, [tokens[i] for i in index])
+                yield index, self._pad([tokens[i] for i in index])
                 bar.update(len(index))
 
-    def _pad(self, index: list[int], rows: list[Tokens]) -> PaddedTokens:
+    def _pad(self, rows: list[Tokens]) -> TokenBatch:
         length = max(len(row) for row in rows)
         pad = self.tokenizer.pad_token_id or 0
         ids = torch.tensor([row.ids + [pad] * (length - len(row)) for row in rows], device=self.device)
@@ -196,14 +194,14 @@ class SentenceEncoder:
         if rows[0].types is not None:
             known = [[*(row.types or []), *[0] * (length - len(row))] for row in rows]
             types = torch.tensor(known, device=self.device)
-        return PaddedTokens(index, ids, mask, content, types)
+        return TokenBatch(ids, None, mask, content, types, None, torch.zeros_like(content))
 
     # ---- running and pooling ----------------------------------------------------------------------------------------
 
-    def states(self, ids: Tensor, mask: Tensor, types: Tensor | None = None, tap: AttentionTap | None = None) -> Tensor:
+    def states(self, batch: TokenBatch) -> Tensor:
         """Token states (batch, length, hidden) of one encoder call; counted. Gradients follow the caller's mode."""
-        self.passes.forward += len(ids)
-        return run_encoder(self.encoder, ids, attendable(mask.bool()), types, tap).last_hidden_state
+        self.passes.forward += len(batch.mask)
+        return encode(self.encoder, batch).states
 
     def pooled(self, states: Tensor, weights: Tensor) -> Tensor:
         """Sentence vectors of sets of tokens: (batch, length, hidden), (batch, sets, length) -> (batch, sets, dim)."""
@@ -220,19 +218,20 @@ class SentenceEncoder:
         """Sentence vectors (texts, dim), on the CPU.
 
         Args:
-            kept: for each text, (length,) which tokens are there; the others are masked out of attention and pooling
-                and keep their positions. Special tokens stay in any case.
+            kept: for each text, (length,) which tokens are there, at their own positions; the encoder sees no other.
+                Special tokens stay in any case.
         """
         nothing = torch.zeros(1, 1, self.encoder.config.hidden_size, dtype=self.encoder.dtype, device=self.device)
         empty = self.pooled(nothing, nothing[..., :1])[0].cpu()  # of a text without any token, not even special ones
         vectors = empty.repeat(len(tokens), 1)
-        for batch in self.batches(tokens, progress, label):
+        for index, batch in self.batches(tokens, progress, label):
             mask = batch.mask
             if kept is not None:
-                rows = [list(kept[i]) + [False] * (mask.shape[1] - len(kept[i])) for i in batch.index]
+                rows = [list(kept[i]) + [False] * (mask.shape[1] - len(kept[i])) for i in index]
                 mask = mask & (torch.tensor(rows, dtype=torch.bool, device=mask.device) | ~batch.content)
-            pooled = self.pooled(self.states(batch.ids, mask, batch.types), mask[:, None])[:, 0]
-            vectors[batch.index] = pooled.to(vectors)
+            self.passes.forward += len(index)
+            pooled = encode_kept(self.encoder, batch, mask[:, None], self.pooling_modes)
+            vectors[index] = self.project(pooled)[:, 0].to(vectors)
         return vectors
 
     def encode(self, texts: Sequence[str], progress: bool = False) -> Tensor:
@@ -264,7 +263,7 @@ def score_tokens(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None,
-    function: Callable[[PaddedTokens], Tensor],
+    function: Callable[[TokenBatch], Tensor],
     how: str,
     progress: bool,
     label: str,
@@ -272,9 +271,9 @@ def score_tokens(
     """Word scores of a method that scores tokens a batch at a time: function(batch) -> (batch, length)."""
     spans, tokens = text_words(texts, words), encoder.tokenize(texts)
     values: list[list[float]] = [[0.0] * len(item) for item in tokens]
-    for batch in encoder.batches(tokens, progress, label):
+    for index, batch in encoder.batches(tokens, progress, label):
         rows = function(batch).float().cpu().tolist()
-        for row, i in zip(rows, batch.index, strict=True):
+        for row, i in zip(rows, index, strict=True):
             values[i] = row[: len(tokens[i])]
     return [
         aggregate(item.text, spans[i], tokens_of_words(item.offsets, item.content, spans[i]), values[i], how)

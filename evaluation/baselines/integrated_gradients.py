@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from ...batch_hardkuma import TokenBatch
 from ...common.packages import require
 from ...pooling_hardkuma import normalize
-from .encoder import PaddedTokens, SentenceEncoder, score_tokens
+from .encoder import SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -28,7 +29,7 @@ class Attributions:
     difference: Tensor
 
 
-def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20) -> Attributions:
+def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20) -> Attributions:
     """Integrated gradients from a baseline of the same length to the sentence, over the input embeddings.
 
     f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], special tokens
@@ -36,7 +37,7 @@ def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20) ->
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
-    >>> result = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"]))), steps=50)
+    >>> result = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"])))[1], steps=50)
     >>> torch.allclose(result.values.sum(1), result.difference, atol=1e-3)
     True
     """
@@ -47,25 +48,26 @@ def attribute(encoder: SentenceEncoder, batch: PaddedTokens, steps: int = 20) ->
             f"{type(encoder.tokenizer).__name__} has no padding token, which the baseline is made of; set one."
         )
     with torch.no_grad(), _called_embedding(encoder) as called:
-        target = _similarity_target(encoder, batch)
+        target = _unit_vectors(encoder, batch)
+    ids, types = batch.input_ids, batch.token_type_ids
+    assert ids is not None, "baselines read token ids"
+
+    def similarity(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
+        changed = replace(batch, input_ids=ids, mask=mask, token_type_ids=types)
+        return (_unit_vectors(encoder, changed) * target).sum(-1)
+
+    empty = torch.where(batch.content, padding, ids)
+    extra = (batch.mask, target) if types is None else (batch.mask, target, types)
     with torch.no_grad():
-        empty = torch.where(batch.content, padding, batch.ids)
-        difference = _similarity(encoder, batch.ids, batch.mask, batch.types, target) - _similarity(
-            encoder, empty, batch.mask, batch.types, target
-        )
-    extra = (batch.mask, target) if batch.types is None else (batch.mask, target, batch.types)
-
-    def function(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
-        return _similarity(encoder, ids, mask, types, target)
-
-    values = captum.LayerIntegratedGradients(function, called[0]).attribute(
-        batch.ids,
+        difference = similarity(ids, *extra) - similarity(empty, *extra)
+    values = captum.LayerIntegratedGradients(similarity, called[0]).attribute(
+        ids,
         baselines=empty,
         additional_forward_args=extra,
         n_steps=steps,
-        internal_batch_size=max(len(batch.ids), encoder.token_budget // batch.ids.shape[1]),
+        internal_batch_size=max(len(ids), encoder.token_budget // ids.shape[1]),
     )
-    encoder.passes.backward += steps * len(batch.ids)
+    encoder.passes.backward += steps * len(ids)
     return Attributions(values.detach().sum(-1) * batch.content, difference)
 
 
@@ -84,14 +86,8 @@ def _called_embedding(encoder: SentenceEncoder) -> Iterator[list[nn.Module]]:
             hook.remove()
 
 
-def _similarity_target(encoder: SentenceEncoder, batch: PaddedTokens) -> Tensor:
-    states = encoder.states(batch.ids, batch.mask, batch.types)
-    return normalize(encoder.pooled(states, batch.mask[:, None])[:, 0])
-
-
-def _similarity(encoder: SentenceEncoder, ids: Tensor, mask: Tensor, types: Tensor | None, target: Tensor) -> Tensor:
-    vectors = encoder.pooled(encoder.states(ids, mask, types), mask[:, None])[:, 0]
-    return (normalize(vectors) * target).sum(-1)
+def _unit_vectors(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
+    return normalize(encoder.pooled(encoder.states(batch), batch.mask[:, None])[:, 0])
 
 
 def integrated_gradient_scores(

@@ -29,7 +29,7 @@ def leave_one_out_scores(
     """1 - cos(embedding, embedding without the token or word).
 
     Args:
-        reencode: True runs the encoder again with the token masked out of attention and pooling (one pass per token or
+        reencode: True runs the encoder again without the token (one pass per token or
             word); False pools the other states of the one pass over the whole sentence. Pooled by [CLS] alone, the
             latter is 0 everywhere.
         unit: "token" removes one token at a time (then `aggregate` makes word scores), "word" all tokens of a word.
@@ -80,9 +80,9 @@ def _reencoded(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Grou
 @torch.no_grad()
 def _pooled(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups], progress: bool) -> list[list[float]]:
     results: list[list[float]] = [[] for _ in tokens]
-    for batch in encoder.batches(tokens, progress, "leave one out, pooled"):
-        states = encoder.states(batch.ids, batch.mask, batch.types)
-        for row, i in enumerate(batch.index):
+    for index, batch in encoder.batches(tokens, progress, "leave one out, pooled"):
+        states = encoder.states(batch)
+        for row, i in enumerate(index):
             results[i] = _without_groups(encoder, states[row], batch.mask[row], groups[i])
     return results
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...batch_hardkuma import TokenBatch
 from ...pooling_hardkuma import normalize
-from .encoder import PaddedTokens, SentenceEncoder, score_tokens
+from .encoder import SentenceEncoder, score_tokens
 from .words import Span, WordScores
 
 
@@ -28,8 +29,8 @@ def norm_scores(
     """
 
     @torch.no_grad()
-    def value(batch: PaddedTokens) -> Tensor:
-        return encoder.states(batch.ids, batch.mask, batch.types).float().norm(dim=-1)
+    def value(batch: TokenBatch) -> Tensor:
+        return encoder.states(batch).float().norm(dim=-1)
 
     return score_tokens(encoder, texts, words, value, aggregate, progress, "norm")
 
@@ -50,8 +51,8 @@ def cosine_scores(
     """
 
     @torch.no_grad()
-    def value(batch: PaddedTokens) -> Tensor:
-        states = encoder.states(batch.ids, batch.mask, batch.types)
+    def value(batch: TokenBatch) -> Tensor:
+        states = encoder.states(batch)
         length = states.shape[1]
         whole = normalize(encoder.pooled(states, batch.mask[:, None]))  # (batch, 1, dim)
         # One token at a time as a sentence of its own: (batch * length, 1, hidden).

@@ -117,7 +117,7 @@ def test_help_has_the_manual_and_every_key(words: list[str]) -> None:
 
 def test_recipes_of_an_encoder_have_no_selectors() -> None:
     text = parse_arguments(["--help"], cls=EncoderRecipe, default="simcse")
-    assert isinstance(text, str) and "--temperature" in text and "--train.KEY" not in text and "--overwrite" not in text
+    assert isinstance(text, str) and "--temperature" in text and "--train.KEY" not in text
     for word in ("--train.epochs", "--model.view"):
         with pytest.raises(ValueError, match="unknown recipe key"):
             parse_arguments([f"{word}=3"], cls=EncoderRecipe)

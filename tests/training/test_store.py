@@ -12,7 +12,7 @@ import torch
 
 from hardkuma.training import store as store_module
 from hardkuma.training.store import StateStore, build_store, encode_sentences, usable_rows, write_tokens
-from hardkuma.words_hardkuma import continuing_spans, surface_batch, surface_ids
+from hardkuma.words_hardkuma import continues_batch, surface_batch, surface_ids
 from tests.conftest import SENTENCES
 
 TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london")]]
@@ -147,7 +147,9 @@ def test_chunks_leave_no_trace(make_model: Callable, tmp_path: Path, monkeypatch
     spans = [model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"] for text in TEXTS]
     forms = [form for text, row in zip(TEXTS, spans, strict=True) for form in surface_ids(text, row)]
     assert list((tmp_path / "many" / "forms").read_bytes()) == forms
-    continues = [flag for text, row in zip(TEXTS, spans, strict=True) for flag in continuing_spans(text, row)]
+    continues = [
+        flag for text, row in zip(TEXTS, spans, strict=True) for flag in continues_batch([text], [row])[0].tolist()
+    ]
     assert list((tmp_path / "many" / "continues").read_bytes()) == continues
 
 

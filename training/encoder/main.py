@@ -8,7 +8,8 @@
 
 The folder that it leaves, `OUTPUT/model`, is one for sentence-transformers: `hardkuma evaluate-encoder` measures it, and
 `hardkuma train --encoder OUTPUT/model` trains gates on it. Every key of a recipe can be given on the command line.
-A run has one process and at most one GPU.
+A run has one process and at most one GPU. A folder that another recipe has used is left alone, unless you say
+`--overwrite`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
         from .run import EncoderRun
 
         transformers_logging.disable_progress_bar()
-        run = EncoderRun(recipe, arguments.resume)
+        run = EncoderRun(recipe, arguments.resume, overwrite=arguments.overwrite)
         if not run.run():
             return 130
         folder = run.complete()

@@ -28,7 +28,7 @@ from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
 from ...evaluation.encoder_tasks import read_scored_pairs
 from ..report import write_record
-from ..run import InterruptFlag
+from ..run import InterruptFlag, check_output, claim_output
 from ..store import texts_digest
 from ..texts import load_training_texts, split_held_out
 from .collator import DRAW, ROW, ViewCollator
@@ -54,11 +54,11 @@ class EncoderRun:
         total: steps of the whole run.
     """
 
-    def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False):
+    def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False, overwrite: bool = False):
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
         self.quiet = quiet
         check_alone()
-        self._claim_output(resume)
+        check_output(recipe, resume, overwrite, last_checkpoint)
         self.model = SentenceTransformer(
             resolve_encoder(recipe.encoder), device=None if torch.cuda.is_available() else "cpu"
         )
@@ -87,6 +87,10 @@ class EncoderRun:
         self.total = len(order) // recipe.batch_size
         with seeded(recipe.seed, self.model.device):  # the head for masked words starts from random weights
             self.objective = Objective(self.model, recipe)
+        claim_output(recipe, resume, self.log, last_checkpoint)  # all is checked
+        self.checkpoint = last_checkpoint(self.output / "checkpoints")
+        if self.checkpoint is not None:
+            self.log(f"resuming from {self.checkpoint.name}.")
         self.interrupt = InterruptFlag()
         self.trainer = SentenceTransformerTrainer(
             model=self.model,
@@ -102,19 +106,6 @@ class EncoderRun:
         """Tell the user, unless they want quiet."""
         if not self.quiet:
             print(text, file=sys.stderr)
-
-    def _claim_output(self, resume: bool) -> None:
-        """The output folder belongs to one recipe: another one must not go on with its checkpoints."""
-        saved, self.checkpoint = self.output / "recipe.yaml", last_checkpoint(self.output / "checkpoints")
-        if resume and self.checkpoint is not None:
-            self.recipe.check_same(saved)
-            self.log(f"resuming from {self.checkpoint.name}.")
-            return
-        if resume:
-            self.log(f"no checkpoint in {self.output}: starting from the beginning.")
-        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
-        self.checkpoint = None
-        self.recipe.save(saved)
 
     def _arguments(self) -> SentenceTransformerTrainingArguments:
         recipe = self.recipe

@@ -9,35 +9,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...batch_hardkuma import TokenBatch
 from ...common.arguments import find_named
 from ...configuration_hardkuma import MEANING
 from ...evaluation.baselines.attention import received, rolled
-from ...evaluation.baselines.encoder import PaddedTokens, SentenceEncoder
+from ...evaluation.baselines.encoder import SentenceEncoder
 from .deletion import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 from .sentence import Sentence
 
 Scores = dict[str, Tensor]  # (batch, length) or (batch, length, n), by name
 
 
-def _attention(encoder: SentenceEncoder, batch: PaddedTokens) -> Scores:
+def _attention(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
     return {NAIVE: received(encoder, batch)}
 
 
-def _rollout(encoder: SentenceEncoder, batch: PaddedTokens) -> Scores:
+def _rollout(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
     return {ROLLOUT: rolled(encoder, batch, layers="all")}
 
 
-def _gates(encoder: SentenceEncoder, batch: PaddedTokens) -> Scores:
+def _gates(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
     """Selection probability and shapes of the gates of `meaning`."""
     model = encoder.model
     if model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; name one, or leave `gates` out.")
     selector = model.config.names[model.config.find_selector(default=MEANING)]
-    out = model(batch.ids, batch.mask.long(), batch.types, selector=selector, return_embeddings=False)
+    out = model(batch.input_ids, batch.mask.long(), batch.token_type_ids, selector=selector, return_embeddings=False)
     return {GATES: out.gate_probs, GATE_SHAPES: torch.stack([out.alpha, out.beta], -1)}
 
 
-SCORERS: Mapping[str, Callable[[SentenceEncoder, PaddedTokens], Scores]] = {
+SCORERS: Mapping[str, Callable[[SentenceEncoder, TokenBatch], Scores]] = {
     NAIVE: _attention,
     ROLLOUT: _rollout,
     GATES: _gates,
@@ -68,8 +69,8 @@ def score_sentences(
                 raise ValueError(
                     f"{len(item)} tokens scored and {len(sentence)} in the sentence {item.text[:40]!r}; cut both alike."
                 )
-        for batch in encoder.batches(tokens):
+        for index, batch in encoder.batches(tokens):
             for name, values in score(encoder, batch).items():
-                for row, number in enumerate(batch.index):
+                for row, number in enumerate(index):
                     scored[number][name] = values[row, : len(tokens[number])].float().cpu().numpy()
     return [replace(sentence, scores=scores) for sentence, scores in zip(sentences, scored, strict=True)]

