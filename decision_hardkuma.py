@@ -141,7 +141,13 @@ def _count(among: Tensor, rate: float) -> Tensor:
 
 def _ranks(key: Tensor) -> Tensor:
     """(batch, words) the place of each word in the order of a key, largest first; of equal words the first comes first."""
-    return key.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    return _order(key).argsort(dim=-1)
+
+
+def _order(key: Tensor) -> Tensor:
+    """(batch, words) the numbers of the words, largest key first; of equal words the first comes first."""
+    # ONNX knows no stable sort by name; what it has instead, TopK, keeps the order of equals.
+    return key.sort(dim=-1, descending=True, stable=not torch.onnx.is_in_onnx_export()).indices
 
 
 def _best(words: WordRows, content: Tensor, count: Tensor) -> Tensor:
@@ -160,9 +166,9 @@ def _best_names(words: WordRows, content: Tensor, runs: Tensor, rate: float) -> 
 
 def _largest_share(weights: Tensor, content: Tensor, share: float) -> Tensor:
     """The fewest words that hold this share of their row's weights, at least LEAST of those with content."""
-    ordered, order = weights.sort(dim=-1, descending=True, stable=True)
+    order = _order(weights)
+    ordered, rank = weights.gather(-1, order), order.argsort(dim=-1)
     before = ordered.cumsum(-1) - ordered
-    rank = order.argsort(dim=-1)
     enough = (before < share * BELOW * ordered.sum(-1, keepdim=True)).gather(-1, rank)
     return content & (enough | (rank < LEAST))
 
