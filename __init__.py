@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .apps.pairs import explain_pair as explain_pair
     from .apps.search import SearchIndex as SearchIndex
     from .apps.terms import find_terms as find_terms
+    from .common.models import highlight as highlight
     from .common.models import load_released as load_released
-    from .common.rendering.highlight import highlight as highlight
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
     from .kumaraswamy_hardkuma import Kumaraswamy as Kumaraswamy
     from .kumaraswamy_hardkuma import StretchedKumaraswamy as StretchedKumaraswamy
@@ -49,7 +49,7 @@ _EXPORTS = {
     "explain_pair": "apps.pairs",
     "find_terms": "apps.terms",
     "gate_records": "scoring_hardkuma",
-    "highlight": "common.rendering.highlight",
+    "highlight": "common.models",
     "load_released": "common.models",
     "score_texts": "scoring_hardkuma",
     "surface_batch": "words_hardkuma",

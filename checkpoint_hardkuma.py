@@ -53,6 +53,7 @@ CHECKPOINT_CODE = (
     "pooling_hardkuma.py",
     "features_hardkuma.py",
     "losses_hardkuma.py",
+    "highlight_hardkuma.py",
     "checkpoint_hardkuma.py",
     "verification_hardkuma.py",
     "scoring_hardkuma.py",

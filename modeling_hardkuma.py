@@ -46,10 +46,11 @@ from .configuration_hardkuma import ENTITIES, HardKumaConfig
 from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
 from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates
+from .highlight_hardkuma import Highlight
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
-from .scoring_hardkuma import Record, gate_records
+from .scoring_hardkuma import Record, gate_records, measure_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
 
 logger = logging.get_logger(__name__)
@@ -578,6 +579,35 @@ class HardKumaModel(HardKumaPreTrainedModel):
         'Marie moved'
         """
         return gate_records(self, texts, **options)
+
+    def faithfulness(self, texts: list[str], **options: Any) -> list[dict[str, float | None]]:
+        """How good the answers to these texts are, verified by encoding the selected words alone and the others alone.
+
+        Args:
+            options: of `gate_records`: whose words, and how many.
+
+        Returns:
+            `{"kept", "lost", "random_kept", "random_lost"}` of each text: the cosine of the selected words' embedding to
+            the text's, 1 - that of the others, and both for as many random words; None for a text that is empty or longer
+            than the encoder takes.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> [round(value, 2) for value in model.faithfulness(["Marie moved."], rate=1.0)[0].values()]
+        [0.9, 0.84, 0.9, 0.84]
+        """
+        return measure_records(self, self.gate_records(texts, **options))
+
+    def highlight(self, texts: str | list[str], **options: Any) -> Highlight:
+        """Texts with their words marked, for a notebook, a terminal (`print`) or a page (`.save("page.html")`).
+
+        Args:
+            options: of `gate_records`, such as `rate=0.2`, `keep=0.8` or `selector="entities"`.
+
+        >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
+        >>> print(model.highlight("Marie moved.", rate=1.0))
+        [Marie moved].
+        """
+        return Highlight(self.gate_records([texts] if isinstance(texts, str) else list(texts), **options))
 
     def sentence_features(
         self,

@@ -23,7 +23,7 @@ from .configuration_hardkuma import HardKumaConfig, SelectorConfig
 from .decision_hardkuma import WordRows, decide, share_gates
 from .gate_head_hardkuma import GateHead
 from .pooling_hardkuma import normalize
-from .verification_hardkuma import SubsetModel, keep_words
+from .verification_hardkuma import SubsetModel, keep_words, measure_answers
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
 # How the values of a word's tokens make the value of the word.
@@ -823,6 +823,23 @@ def select_texts(
         record = text.record(chosen if answer is None else answer.chosen)
         records.append({**record, "kept": found[0], "lost": found[1]})
     return records
+
+
+def measure_records(model: SubsetModel, records: Sequence[Record], batch_size: int = 32) -> list[dict[str, float | None]]:
+    """What the selected words of records keep and lose, beside as many random words; see `measure_answers`."""
+    found: list[dict[str, float | None]] = [dict.fromkeys(("kept", "lost", "random_kept", "random_lost")) for _ in records]
+    short = [i for i, record in enumerate(records) if record["words"] and record["windows"] == 1]
+    words = [records[i]["words"] for i in short]
+    measured = measure_answers(
+        model,
+        [encodable(records[i]["text"]) for i in short],
+        [[(word["start"], word["end"]) for word in row] for row in words],
+        [[word["selected"] for word in row] for row in words],
+        batch_size,
+    )
+    for i, answer in zip(short, measured, strict=True):
+        found[i].update(answer)
+    return found
 
 
 @torch.inference_mode()

@@ -86,8 +86,8 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
 
 def show(model: HardKumaModel, folder: Path) -> None:
     """Gates on sentences that no corpus of ours holds."""
-    from hardkuma.common.rendering.terminal import paint, use_colour
     from hardkuma.common.text import SHOWCASE
+    from hardkuma.highlight_hardkuma import paint, use_colour
     from hardkuma.scoring_hardkuma import gate_records
 
     colour, names = use_colour(sys.stdout), model.config.names

@@ -4,10 +4,15 @@
     python benchmarks/answers.py answers new
     python benchmarks/answers.py sheet 1                     what the first judge sees: both in random order, without names
     python benchmarks/answers.py table                       the verdicts
+    python benchmarks/answers.py keep --data FOLDER          `keep=0.8` beside the shortest prefixes of SHAP's ranking
 
-benchmarks/answers/ holds 100 texts of twenty kinds (texts.jsonl), written before the rule was chosen, the answers, and a file
-of verdicts for each judge: {"id", "A", "B": "good", "acceptable" or "bad", "better": "A", "B" or "same"} a line. Which side
-is which follows from the judge's number and the text's, so nobody needs to keep it.
+benchmarks/answers/ holds 100 texts of twenty kinds (texts.jsonl), written before the rule was chosen, the answers, and a
+file of verdicts for each judge: {"id", "A", "B": "good", "acceptable" or "bad", "better": "A", "B" or "same"} a line. Which
+side is which follows from the judge's number and the text's, so nobody needs to keep it.
+
+keep: 100 sentences each of WNUT17 test and wikigold (FOLDER holds wnut17/ and wikigold/). For every sentence the words that
+`keep=0.8` selects, encoded again apart from the model's own search, and the shortest prefix of SHAP's ranking with that
+cosine.
 """
 
 from __future__ import annotations
@@ -15,16 +20,25 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hardkuma import HardKumaModel, load_released
 from hardkuma.common.files import write_atomically
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.registry import METHODS
+from hardkuma.evaluation.baselines.words import WordScores
+from hardkuma.evaluation.corpora import read_corpus, texts_of
+from hardkuma.evaluation.faithfulness import faithfulness
 
 FOLDER = Path(__file__).with_name("answers")
 GRADES = ("good", "acceptable", "bad")
+KEPT_CORPORA = ("wnut17/test.conll", "wikigold/wikigold.conll")
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -74,7 +88,10 @@ def table() -> str:
     spans = {name: {row["id"]: row["spans"] for row in read(name)} for name in ("old", "new")}
     different = [row["id"] for row in texts if spans["old"][row["id"]] != spans["new"][row["id"]]]
     lines = [f"{len(different)} of {len(texts)} answers differ.", ""]
-    lines += ["| judge | answers | good | acceptable | bad | preferred where they differ |", "|---|---|---:|---:|---:|---:|"]
+    lines += [
+        "| judge | answers | good | acceptable | bad | preferred where they differ |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
     for path in sorted(FOLDER.glob("verdicts-*.jsonl")):
         judge, verdicts = int(path.stem.split("-")[1]), {row["id"]: row for row in read(path.stem)}
         if set(verdicts) != {row["id"] for row in texts}:
@@ -90,6 +107,47 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def cosines(encoder: SentenceEncoder, text: str, words: list[tuple[int, int]], ranking: list[float]) -> np.ndarray:
+    """(words,) what the first 1, 2, ... words of a ranking keep."""
+    rates = [count / len(words) for count in range(1, len(words) + 1)]
+    return faithfulness(encoder, [WordScores(text, words, ranking)], rates).sufficiency[0]
+
+
+def passes_of(model: HardKumaModel) -> Counter[str]:
+    """Counts from now on how often the model runs its encoder."""
+    counter: Counter[str] = Counter()
+    model.encoder.register_forward_hook(lambda *_: counter.update(["passes"]))
+    return counter
+
+
+def compare_kept(data: Path, keep: float, number: int) -> str:
+    """Words that `keep` takes, and that prefixes of SHAP's ranking and of the gates' own need."""
+    model = load_released()[0]
+    encoder, passes = SentenceEncoder.from_model(model), passes_of(model)
+    ours, shap, most, verified = [], [], 0, 0
+    for path in KEPT_CORPORA:
+        texts, _ = texts_of(read_corpus(data / path).sample(number, 0))
+        for text, scores in zip(texts, METHODS["shap"].scores(encoder, texts, None), strict=True):
+            passes.clear()
+            record = model.gate_records([text], keep=keep)[0]
+            most = max(most, passes["passes"])
+            if not record["words"]:
+                continue
+            words = [(word["start"], word["end"]) for word in record["words"]]
+            chosen = [float(word["selected"]) for word in record["words"]]
+            ours.append(sum(map(int, chosen)))
+            kept = cosines(encoder, text, words, chosen)[ours[-1] - 1]
+            verified += bool(kept >= keep - 1e-4) or ours[-1] == len(words)
+            enough = cosines(encoder, text, list(scores.words), list(scores.scores)) >= keep
+            shap.append(int(enough.argmax()) + 1 if enough.any() else len(words))
+    ratio = statistics.fmean(ours) / statistics.fmean(shap)
+    return (
+        f"{len(ours)} sentences, keep={keep:g}: {verified} verified apart, {statistics.fmean(ours):.2f} words on average; "
+        f"shortest prefixes of SHAP's ranking {statistics.fmean(shap):.2f}; ratio {ratio:.3f}, mean of ratios "
+        f"{statistics.fmean(a / b for a, b in zip(ours, shap, strict=True)):.3f}; at most {most} passes of the encoder"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -99,12 +157,18 @@ def main() -> int:
     answers.add_argument("--threshold", type=float)
     commands.add_parser("sheet").add_argument("judge", type=int)
     commands.add_parser("table")
+    kept = commands.add_parser("keep")
+    kept.add_argument("--data", type=Path, required=True, metavar="FOLDER")
+    kept.add_argument("--keep", type=float, default=0.8)
+    kept.add_argument("--sentences", type=int, default=100, help="of each corpus")
     options = parser.parse_args()
     if options.command == "answers":
         model = HardKumaModel.from_pretrained(options.model).eval() if options.model else load_released()[0]
         answer(options.name, model, options.threshold)
     elif options.command == "sheet":
         print(sheet(options.judge))
+    elif options.command == "keep":
+        print(compare_kept(options.data, options.keep, options.sentences))
     else:
         print(table())
     return 0

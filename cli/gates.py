@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.formats import STANDARD_INPUT
-from ..common.rendering.terminal import safe, use_colour
+from ..highlight_hardkuma import safe, use_colour
 from .options import add_options, add_selector_option
 from .writers import FORMATS, RECORD_FIELDS, PartialOutput, SequentialFormat, choose_output_format, make_format
 

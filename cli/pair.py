@@ -7,7 +7,8 @@ import json
 import sys
 
 from ..common.rendering.html import page_foot, page_head, pair_legend, render_pair
-from ..common.rendering.terminal import paint_pair, use_colour
+from ..common.rendering.terminal import paint_pair
+from ..highlight_hardkuma import use_colour
 from .options import add_options, add_selector_option
 
 SUMMARY = "show which words make two texts similar"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.rendering.terminal import paint, safe_text, use_colour
+from ..highlight_hardkuma import paint, safe_text, use_colour
 from .options import add_options, add_selector_option
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from ..common.rendering.terminal import safe_text
+from ..highlight_hardkuma import safe_text
 from .options import add_options, add_selector_option
 
 SUMMARY = "list the key terms of a document or a corpus"

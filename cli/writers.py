@@ -17,7 +17,7 @@ from ..common.arrow import arrow_record, record_fields
 from ..common.files import lock_file, open_atomically
 from ..common.packages import require
 from ..common.rendering.html import page_foot, page_head, render_record
-from ..common.rendering.terminal import paint
+from ..highlight_hardkuma import paint
 
 if TYPE_CHECKING:
     from ..scoring_hardkuma import Record

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..highlight_hardkuma import Highlight
 from ..modeling_hardkuma import HardKumaModel
 
 CONFIG = "config.json"
@@ -57,6 +59,20 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
         return model.to(target)  # type: ignore[arg-type]  # by transformers' decorator mypy takes this for the unbound method
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}); leave it out.") from error
+
+
+def highlight(texts: str | list[str], model: HardKumaModel | None = None, **options: Any) -> Highlight:
+    """The words that carry texts, marked: shown by a notebook, `print` or `.save("page.html")`.
+
+    Args:
+        texts: one, or several.
+        model: the released head where none is given.
+        options: of `gate_records`, such as `rate=0.2`, `keep=0.8` or `selector="entities"`.
+
+    >>> print(highlight("Our flight to Oslo was delayed by heavy snow.", keep=0.8))
+    Our [flight] to [Oslo] was [delayed] by heavy [snow].
+    """
+    return (load_released()[0] if model is None else model).highlight(texts, **options)
 
 
 @contextmanager

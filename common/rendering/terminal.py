@@ -1,84 +1,14 @@
-"""What people see in a terminal: words shaded by probability, pairs of texts, colours only where they are wanted."""
+"""What people see of two texts in a terminal. One text: highlight_hardkuma.py."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any
 
+from ...highlight_hardkuma import paint, safe
 from .records import Pair, Record, Word, fall_share
 
 SHOWN_LINKS = 3
-# Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
-_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
-
-
-def use_colour(stream: TextIO) -> bool:
-    """Colours on a terminal, or anywhere with FORCE_COLOR set; never where NO_COLOR is set."""
-    return not os.environ.get("NO_COLOR") and bool(stream.isatty() or os.environ.get("FORCE_COLOR"))
-
-
-def paint(record: Record, colour: bool) -> str:
-    r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
-    in [brackets], and brackets of the text itself are written \[ and \].
-
-    >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
-    >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
-    [Al] ran \[1\]
-    """
-    text, parts, position = record["text"], [], 0
-    for piece in record["words"] if colour else _merged(record["spans"]):
-        before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
-        if colour:
-            parts += [before, _coloured(inside, piece["probability"], piece["selected"])]
-        else:
-            parts += [_escape(before), "[", _escape(inside), "]"]
-    rest = text[position:]
-    return "".join([*parts, rest if colour else _escape(rest, bracket_follows=False)])
-
-
-def _merged(spans: Sequence[Word]) -> list[Word]:
-    """Spans in the order of the text; those of several selectors that overlap are one."""
-    merged: list[Word] = []
-    for span in sorted(spans, key=lambda span: span["start"]):
-        if merged and span["start"] < merged[-1]["end"]:
-            merged[-1] = {**merged[-1], "end": max(merged[-1]["end"], span["end"])}
-        else:
-            merged.append(span)
-    return merged
-
-
-def _escape(text: str, bracket_follows: bool = True) -> str:
-    r"""Each bracket behind a backslash. Backslashes that stand before a bracket are doubled: after an odd number of them it
-    is one of the text, after an even number one of ours."""
-    text = re.sub(r"(?<!\\)(\\*+)([\[\]])", r"\1\1\\\2", text)
-    return re.sub(r"(?<!\\)(\\++)\Z", r"\1\1", text) if bracket_follows else text
-
-
-def _coloured(word: str, probability: float, selected: bool) -> str:
-    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green.
-    shade = int(5 * min(max(probability, 0.0), 1.0))
-    style = f"48;5;{16 + 6 * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
-    return f"\033[{style}m{word}\033[0m" if shade or selected else word
-
-
-def safe(record: Record) -> dict[str, Any]:
-    """The record with control characters of its text made visible; offsets stay right.
-
-    >>> safe({"text": "a\\x1b[2J", "words": []})["text"]
-    'a�[2J'
-    """
-    return {**record, "text": safe_text(record["text"])}
-
-
-def safe_text(text: str) -> str:
-    """The text with its control characters made visible, one character each.
-
-    >>> safe_text("a\\x1b[2J")
-    'a�[2J'
-    """
-    return text.translate(_CONTROLS)
 
 
 def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:

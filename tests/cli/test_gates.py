@@ -21,8 +21,8 @@ from hardkuma.__main__ import build_parser, main
 from hardkuma.apps.export.backends import Backend
 from hardkuma.cli import gates
 from hardkuma.cli.writers import PartialOutput
-from hardkuma.common.rendering.terminal import paint
 from hardkuma.data.readers import RowText
+from hardkuma.highlight_hardkuma import paint
 from hardkuma.scoring_hardkuma import gate_records
 from tests.conftest import SENTENCES, WORDS
 from tests.forks import COMMAND, ForkServer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardkuma.common.rendering.terminal import paint, safe, use_colour
+from hardkuma.highlight_hardkuma import paint, safe, use_colour
 
 
 class Terminal(io.StringIO):
