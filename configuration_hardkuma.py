@@ -304,10 +304,12 @@ class SelectorConfig:
     share: float | None = None
     """What it selects by itself, if its unit is "word": the words that hold this share of a sentence's summed gates, and
     whole phrases (decision_hardkuma.py); in (0, 1]. None: the words above `decision_threshold`, and at least one."""
-    phrase_gate: float = 0.2
-    """Neighbours of a selected word with at least this gate complete its phrase; in [0, 1]."""
-    like_cosine: float = 0.4
-    """Words whose isolated vectors have a larger cosine share their gates where `share` decides; in [0, 1)."""
+    least_rate: float = 0.28
+    """Where `share` decides: at least this fraction of the words; in [0, 1]."""
+    phrase_gate: float = 0.25
+    """Neighbours of a selected word complete its phrase, if their gates, shared with like words, reach this; in [0, 1]."""
+    like_cosine: float = 0.5
+    """Words whose isolated vectors have a larger cosine share their gates where phrases are completed; in [0, 1)."""
     target_rate: float = 0.2
     """pi, the fraction of words (or tokens) that it is to select; in (0, 1), never a percentage."""
     lambda_s: float = 1.0
@@ -326,6 +328,7 @@ class SelectorConfig:
         check_inside("backoff", self.backoff, 0.0, math.inf, low_in=True)
         if self.share is not None:
             check_inside("share", self.share, 0.0, 1.0, high_in=True)
+        check_inside("least_rate", self.least_rate, 0.0, 1.0, low_in=True, high_in=True)
         check_inside("phrase_gate", self.phrase_gate, 0.0, 1.0, low_in=True, high_in=True)
         check_inside("like_cosine", self.like_cosine, 0.0, 1.0, low_in=True)
         check_inside("target_rate", self.target_rate, 0.0, 1.0)

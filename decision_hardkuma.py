@@ -2,18 +2,18 @@
 
 By itself a selector of words with a `share` decides like this:
 
-1. **Like words share their gates.** What two words say alike, a sum of scores credits to both by halves, and both lose.
-   With u_w what word w means by itself (the table of isolated tokens), c = `like_cosine` and the sum over the 64 other
-   words of largest gate,
+1. **The right amount.** Words in the order of their gates p, until they hold `share` of the sum: few where few words carry
+   the text, more where many do; at least two, and at least `least_rate` of the words. Function words take part where their
+   gate passes the model's threshold; a text of function words alone has no answer.
+2. **Whole phrases.** What two words say alike, a sum of scores credits to both by halves, and both lose: the parts of a
+   phrase above all. So like words share their gates. With u_w what word w means by itself (the table of isolated tokens),
+   c = `like_cosine` and the sum over the 64 other words of largest gate,
 
        s_w = p_w + sum_v p_v max(0, (cos(u_w, u_v) - c) / (1 - c))
 
-2. **The right amount.** Words in the order of s, until they hold `share` of its sum: few where few words carry the text,
-   more where many do, and at least two. Function words take part where their own gate passes the model's threshold; a text
-   of function words alone has no answer.
-3. **Whole phrases.** Neighbours with s >= `phrase_gate` join a selected word, and so does an `of` (or `van`, `de`) between
-   two words of a phrase. A negation belongs to what it denies: it is selected with a selected word that follows it at a
-   distance of three words or less, and with what is in between. Punctuation ends a phrase.
+   Neighbours with s >= `phrase_gate` join a selected word, and so does an `of` (or `van`, `de`) between two words of a
+   phrase. A negation belongs to what it denies: it is selected with a selected word that follows it at a distance of three
+   words or less, and with what is in between. Punctuation ends a phrase.
 
 A rate takes the most probable words, function words last. A threshold takes every word above it. A selector of names takes
 names whole in every case: neighbours above half of the model's threshold, of which one passes it.
@@ -57,7 +57,7 @@ class WordRows:
 
 
 def share_gates(probs: Tensor, vectors: Tensor, among: Tensor, like_cosine: float) -> Tensor:
-    """s of equation 1, (batch, words).
+    """s of the second rule, (batch, words).
 
     Args:
         probs: (batch, words) gates.
@@ -110,7 +110,8 @@ def decide(
     elif threshold is not None:
         chosen = words.among & (words.probs > threshold)
     elif by_share:
-        chosen = _largest_share(words.weights * content, content, float(selector.share or 0))
+        least = _count(words.among, selector.least_rate).clamp_min(LEAST)
+        chosen = _largest_share(words.probs * content, content, float(selector.share or 0), least)
     else:
         chosen = words.among & (words.probs > own_threshold)
         if selector.unit == "word":  # a sentence always means something
@@ -164,13 +165,13 @@ def _best_names(words: WordRows, content: Tensor, runs: Tensor, rate: float) -> 
     return words.among & (first < _count(words.among, rate))
 
 
-def _largest_share(weights: Tensor, content: Tensor, share: float) -> Tensor:
-    """The fewest words that hold this share of their row's weights, at least LEAST of those with content."""
+def _largest_share(weights: Tensor, content: Tensor, share: float, least: Tensor) -> Tensor:
+    """The fewest words that hold this share of their row's weights, at least `least` (batch, 1) of those with content."""
     order = _order(weights)
     ordered, rank = weights.gather(-1, order), order.argsort(dim=-1)
     before = ordered.cumsum(-1) - ordered
     enough = (before < share * BELOW * ordered.sum(-1, keepdim=True)).gather(-1, rank)
-    return content & (enough | (rank < LEAST))
+    return content & (enough | (rank < least))
 
 
 def _shift(values: Tensor, places: int) -> Tensor:
