@@ -38,11 +38,14 @@ _BEFORE_GERUND = _words(
 _NOT_ADVERBS = _words(
     "ally anomaly assembly belly bully butterfly family fly italy jelly july lily monopoly rally reply supply tally"
 )
+# Verbs that no ending shows, and that are hardly ever nouns; and words such as `using`, which link phrases.
 _VERBS = _words(
-    "according based became become becomes began begin begins begun bring brings brought came come comes due found gave "
-    "get gets give given gives go goes gone got held including keep keeps kept knew know known knows let made make makes "
-    "need needs put puts said saw say says see seem seems seen show shown shows take taken takes tell tells think thinks "
-    "thought told took used using want wanted wants went"
+    "according based became become becomes began begin begins begun blew bought bring brings brought came caught come "
+    "comes drew drove due fell flew fought found gave get gets give given gives go goes gone got grew heard held "
+    "including keep keeps kept knew know known knows laid led let made make makes meant met need needs paid put puts ran "
+    "said sang saw say says see seem seems seen sent shook show shown shows slept sold spent spoke stole stood struck "
+    "swept take taken takes taught tell tells think thinks thought threw told took understood used using want wanted "
+    "wants went won wore wrote"
 )
 _NUMBERS = _words(
     "eight first five four fourth last least less many next nine numerous one second seven several six ten third three "
@@ -114,9 +117,9 @@ def gate_phrases(text: GatedWords) -> list[range]:
 def _is_content(text: GatedWords, number: int) -> bool:
     """Whether a word may be part of a phrase: a noun, a name or an adjective, as far as form and neighbours show."""
     written = text.words[number]
-    if is_function_word(written) or not any(c.isalpha() for c in written):
-        return False
     word = written.lower()
+    if is_function_word(written) or not _has_letter(written) or (len(word) == 1 and word == written):
+        return False
     joined_after = number + 1 < len(text.words) and text.joins[number + 1]
     after = text.words[number + 1] if joined_after else ""
     before = text.words[number - 1] if text.joins[number] else ""
@@ -130,11 +133,25 @@ def _is_content(text: GatedWords, number: int) -> bool:
     if word.endswith("ly") and len(word) > 4:
         return word in _NOT_ADVERBS
     if word.endswith("ed") and len(word) > 3:
-        named = before[:1].isupper() and not is_function_word(before) and written.islower()
-        return not (not after or is_function_word(after) or before.lower() in _AUXILIARIES or named)
+        # A participle stands before a noun, after an adjective or a function word: the storm *attained* a speed, but an
+        # adaptive *weighted* mean.
+        modifies = _has_letter(after) and not is_function_word(after)
+        return modifies and before.lower() not in _AUXILIARIES and (not _is_noun(before) or written[0].isupper())
     if word.endswith("ing") and len(word) > 5 and after and not is_function_word(after):
         return bool(before) and before.lower() not in _BEFORE_GERUND
     return True
+
+
+_ADJECTIVES = ("able", "al", "ant", "ar", "ary", "ed", "ent", "ful", "ible", "ic", "ing", "ive", "ly", "ous")
+
+
+def _is_noun(word: str) -> bool:
+    """Whether this is a content word without the ending of an adjective."""
+    return _has_letter(word) and not is_function_word(word) and "-" not in word and not word.lower().endswith(_ADJECTIVES)
+
+
+def _has_letter(word: str) -> bool:
+    return any(c.isalpha() for c in word)
 
 
 # ---- what a tagger knows ------------------------------------------------------------------------------------------------
@@ -157,7 +174,7 @@ def noun_phrases(text: GatedWords, doc: Any) -> list[range]:
 
     def belongs(i: int) -> bool:
         word, token = text.words[i], tokens[i]
-        if token is None or not any(c.isalpha() for c in word) or is_function_word(word):
+        if token is None or not _has_letter(word) or is_function_word(word):
             return False
         if parts[i] in _NOMINAL:
             return not (word.lower() in _DATES and word[0].isupper())

@@ -43,7 +43,7 @@ ENGLISH = 0.1  # share of function words, at least, in English text
 ENOUGH = 40  # words that show the language of a text
 
 Record = dict[str, Any]
-_MISSING = object()
+_MISSING: Any = object()
 
 
 def find_terms(
