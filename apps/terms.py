@@ -124,11 +124,38 @@ def stream_terms(
     _check_diversity(diversity)
     meanings = _Meanings(model)
     for document in _read(model, texts, candidates, selector, batch_size):
-        best = _best(_rank(document, meanings, max_words), number, diversity, meanings)
-        places = _Places()
-        places.add(document.words)
-        found = places.find([key for key, _ in best])
-        yield [phrase.record(found[key]) for key, phrase in best]
+        yield _terms_of(document, meanings, number, max_words, diversity)
+
+
+def rank_terms(model: GateModel, text: str, sentences: Sequence[ScoredText], number: int = 20) -> list[Record]:
+    """What `find_terms` gives of one document whose sentences, those of `document_sentences`, are scored already.
+
+    >>> from hardkuma import load_released
+    >>> text, model = "The kraken is a sea monster.", load_released()[0]
+    >>> rank_terms(model, text, score_texts(model, document_sentences(text))) == find_terms(model, [text])
+    True
+    """
+    check_count("number", number)
+    document = _gate(text, sentence_spans(text), sentences)
+    return _terms_of(document, _Meanings(model), number, MAX_WORDS, 0.0)
+
+
+def document_sentences(text: str) -> list[str]:
+    """The sentences of a document as the encoder sees them: without the line ends of wrapped paragraphs.
+
+    >>> document_sentences("The ferry to the island was\\ncancelled. Fog.")
+    ['The ferry to the island was cancelled.', 'Fog.']
+    """
+    whole = encodable(join_lines(text))
+    return [whole[start:end] for start, end in sentence_spans(text)]
+
+
+def _terms_of(document: _Document, meanings: _Meanings, number: int, max_words: int, diversity: float) -> list[Record]:
+    best = _best(_rank(document, meanings, max_words), number, diversity, meanings)
+    places = _Places()
+    places.add(document.words)
+    found = places.find([key for key, _ in best])
+    return [phrase.record(found[key]) for key, phrase in best]
 
 
 def _check_diversity(diversity: float) -> None:
@@ -167,9 +194,8 @@ def _read(
     for text, given in paired:
         if not isinstance(text, str):
             raise ValueError(f"a text must be a string, got {type(text).__name__}.")
-        whole, spans = encodable(join_lines(text)), sentence_spans(text)
-        waiting.append((text, spans, given))
-        sentences += [whole[start:end] for start, end in spans]
+        waiting.append((text, sentence_spans(text), given))
+        sentences += document_sentences(text)
         if len(sentences) >= CHUNK:
             yield from _score(model, waiting, sentences, selector, batch_size, language)
             waiting, sentences = [], []
@@ -193,23 +219,15 @@ def _score(
     batch_size: int,
     language: _Language,
 ) -> Iterator[_Document]:
-    settings = model.config.selector(model.config.find_selector(selector))
     rows = iter(score_texts(model, sentences, selector=selector, batch_size=batch_size))
     for text, spans, given in waiting:
-        scored = [next(rows) for _ in spans]
-        firsts, words = _join(scored, spans, settings.phrase_gate)
-        language.see(words.words)
-        if given is None:
-            phrases = gate_phrases(words)
-        else:
-            phrases = given_phrases(words, text, given)
-            inside = {i for phrase in phrases for i in phrase[1:]}  # punctuation does not cut what is given
-            words = replace(words, joins=[joins or i in inside for i, joins in enumerate(words.joins)])
-        yield _Document(text, words, spans, firsts, phrases)
+        document = _gate(text, spans, [next(rows) for _ in spans], given)
+        language.see(document.words.words)
+        yield document
 
 
-def _join(scored: Sequence[ScoredText], sentences: Sequence[Span], phrase_gate: float) -> tuple[list[int], GatedWords]:
-    """The words of sentences as those of their document, and the number of the first word of each sentence."""
+def _gate(text: str, sentences: Sequence[Span], scored: Sequence[ScoredText], given: Any = None) -> _Document:
+    """The document whose sentences are these, with its candidates."""
     firsts: list[int] = []
     words: list[str] = []
     spans: list[Span] = []
@@ -221,7 +239,13 @@ def _join(scored: Sequence[ScoredText], sentences: Sequence[Span], phrase_gate: 
         spans += [(offset + start, offset + end) for start, end in row.words]
         gates += row.probabilities
         joins += [i > 0 and row.joins(i) for i in range(len(row.words))]
-    return firsts, GatedWords(words, spans, gates, joins, phrase_gate)
+    gated = GatedWords(words, spans, gates, joins, scored[0].selector.phrase_gate if scored else 1.0)
+    if given is None:
+        return _Document(text, gated, sentences, firsts, gate_phrases(gated))
+    phrases = given_phrases(gated, text, given)
+    inside = {i for phrase in phrases for i in phrase[1:]}  # punctuation does not cut what is given
+    gated = replace(gated, joins=[joined or i in inside for i, joined in enumerate(joins)])
+    return _Document(text, gated, sentences, firsts, phrases)
 
 
 class _Language:
