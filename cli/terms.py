@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..apps.terms import find_terms, stream_terms
 
     documents = _Documents(arguments)
-    tagger = _load_tagger(arguments.tagger) if arguments.tagger else None
+    tagger = load_tagger(arguments.tagger) if arguments.tagger else None
     model = _load_model(arguments)
     texts: Iterator[str] = iter(tqdm(documents, unit=" documents", disable=arguments.quiet or None, leave=False))
     options: dict[str, Any] = {
@@ -146,7 +146,8 @@ def _load_model(arguments: argparse.Namespace) -> Any:
     return choose_backend(model, arguments.backend, arguments.selector, log).gates
 
 
-def _load_tagger(name: str) -> Any:
+def load_tagger(name: str) -> Any:
+    """A spaCy model by its name, with what parts of speech need."""
     from ..common.packages import require
 
     try:
