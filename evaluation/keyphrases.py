@@ -1,8 +1,8 @@
 """Key phrases beside what people marked: F1 of the first 5, 10 and 15 phrases, exact match of Porter stems.
 
 A file has a document a line, as JSON: `{"text": ..., "keyphrases": [...]}`. Phrases are compared as lower-cased words,
-stemmed, each once; of a document that gives fewer than k phrases, precision is over those. `macro` is the mean over documents;
-`pooled` counts hits, phrases and marks over all documents first, as PromptRank's code does.
+stemmed, each once; of a document that gives fewer than k phrases, precision is over those. `macro` is the mean over
+documents; `pooled` counts hits, phrases and marks over all documents first, as PromptRank's code does.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class KeyphraseResult:
         title: of the method.
         corpus: of the file.
         hits: of its documents, in their order.
-        seconds: for all of them.
+        seconds: of processor time, for all of them.
         sequences: texts that an encoder was given, for all of them; None for a method without one.
     """
 
@@ -191,9 +191,9 @@ def measure_extractor(extractor: Extractor, corpus: str, documents: Sequence[Mar
     """
     texts = [document.text for document in documents]
     extractor.extract(texts[:1], max(DEPTHS))  # what is loaded or compiled at first is not counted
-    start = time.perf_counter()
+    start = time.process_time()  # of all threads: other work on the machine does not count
     found, sequences = extractor.extract(texts, max(DEPTHS))
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return KeyphraseResult(extractor.title, corpus, Hits.count(found, documents), seconds, sequences)
 
 
@@ -350,6 +350,6 @@ def _interval(value: Interval, signed: bool = False) -> str:
 LEGEND = (
     "F1 in per cent, exact match of Porter stems, the mean over documents, with a 95% interval by drawing documents again. "
     "Pooled: hits, phrases and marks of all documents counted together, as PromptRank's code does. "
-    "Sequences: texts that the encoder reads for a document (ours are its sentences, each once). Documents a second: all in "
-    "one run, one method after the other, on the same threads."
+    "Sequences: texts that the encoder reads for a document (ours are its sentences, each once). Documents a second of "
+    "processor time: all methods in one run, one after the other, with as many threads."
 )
