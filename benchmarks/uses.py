@@ -29,7 +29,6 @@ from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
 from hardkuma.evaluation.statistics import Interval, bootstrap
 
-TERMS = 10
 HALF = 75  # words of each half of a long paragraph
 MARKED = "keyphrases/semeval2017.jsonl"
 

@@ -41,17 +41,22 @@ def test_the_script_of_a_keybert_user() -> None:
     assert names["none"] == []
 
 
+def rounded(keywords: object) -> list[tuple[str, float]]:
+    """Scores depend on the batch in the seventh digit."""
+    assert isinstance(keywords, list)
+    return [(phrase, round(score, 4)) for phrase, score in keywords]
+
+
 def test_phrases_are_those_of_find_terms(extractor: KeyphraseExtractor) -> None:
-    expected = [
-        [(term["text"], term["score"]) for term in row] for row in stream_terms(extractor.model, [DOCUMENT, OTHER], 10)
-    ]
-    assert extractor.extract_keywords([DOCUMENT, OTHER], top_n=10) == expected
-    assert extractor.extract_keywords(iter([DOCUMENT]), top_n=10) == expected[:1]
+    rows = stream_terms(extractor.model, [DOCUMENT, OTHER], 10)
+    expected = [rounded([(term["text"], term["score"]) for term in row]) for row in rows]
+    assert [rounded(row) for row in extractor.extract_keywords([DOCUMENT, OTHER], top_n=10)] == expected
+    assert [rounded(row) for row in extractor.extract_keywords(iter([DOCUMENT]), top_n=10)] == expected[:1]
     assert extractor.extract_keywords([]) == []
     longer = extractor.extract_keywords(DOCUMENT, keyphrase_ngram_range=(2, 3), top_n=10)
-    assert longer == [pair for pair in expected[0] if len(pair[0].split()) in (2, 3)] != []
+    assert rounded(longer) == [pair for pair in expected[0] if len(pair[0].split()) in (2, 3)] != []
     without = extractor.extract_keywords(DOCUMENT, stop_words=["Learning"], top_n=10)
-    assert without == [pair for pair in expected[0] if "learning" not in pair[0].lower().split()] != expected[0]
+    assert rounded(without) == [pair for pair in expected[0] if "learning" not in pair[0].lower().split()] != expected[0]
     given = extractor.extract_keywords([DOCUMENT, OTHER], candidates=["training data", "fog"])
     assert [[phrase for phrase, _ in row] for row in given] == [["training data"], ["fog"]]
     start = OTHER.index("island")
@@ -81,7 +86,7 @@ def test_topics_get_the_phrases_of_their_documents(extractor: KeyphraseExtractor
     model.top_n_words = 3
     topics = extractor.extract_topics(model, documents, None, given)
     expected = find_terms(extractor.model, [DOCUMENT, DOCUMENT], 3)
-    assert topics[0] == [(term["text"], term["score"]) for term in expected] and len(topics[1]) == 3
+    assert rounded(topics[0]) == rounded([(term["text"], term["score"]) for term in expected]) and len(topics[1]) == 3
     assert topics[2] == given[2], "where there is no phrase, the words stay"
 
 

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,11 @@ harbour until a rescue helicopter arrived.
 - milk
 - bread
 """
+
+
+def rounded(terms: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Scores depend on the batch in the seventh digit."""
+    return [{**term, "score": round(term["score"], 4)} for term in terms]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +68,8 @@ def test_a_stream_gives_each_document_by_itself(model: HardKumaModel) -> None:
     rows = list(stream_terms(model, iter(TEXTS), 5))
     assert [len(row) > 0 for row in rows] == [True, True, False, False]
     for text, row in zip(TEXTS, rows, strict=True):
-        assert row == find_terms(model, [text], 5)
-        assert row == rank_terms(model, text, score_texts(model, document_sentences(text)), 5)
+        assert rounded(row) == rounded(find_terms(model, [text], 5))
+        assert rounded(row) == rounded(rank_terms(model, text, score_texts(model, document_sentences(text)), 5))
     seen: list[str] = []
 
     def texts() -> object:
@@ -255,13 +261,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: 
     for name in ("keyphrases", "terms"):
         assert main([name, *words, "--format", "jsonl"]) == 0
         shown.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
-    assert shown[0] == shown[1] == find_terms(model, TEXTS)
+    assert shown[0] == shown[1] and rounded(shown[0]) == rounded(find_terms(model, TEXTS))
     assert main(["keyphrases", *words, "--number", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[0].split() == ["phrase", "count", "rows", "example"]
     assert main(["keyphrases", *words, "--each", "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["row"] for row in rows] == [0, 1, 2, 3] and rows[1]["terms"] == find_terms(model, [TEXTS[1]])
+    assert [row["row"] for row in rows] == [0, 1, 2, 3] and rounded(rows[1]["terms"]) == rounded(
+        find_terms(model, [TEXTS[1]])
+    )
     assert main(["keyphrases", *words, "--tagger", "no_such_model"]) == 1
     assert "--tagger no_such_model: spaCy has no such model" in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
@@ -274,7 +282,7 @@ def test_a_text_file_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixture
     for words, documents in (([], [WRAPPED]), (["--lines"], WRAPPED.split("\n"))):
         assert main(["keyphrases", str(tmp_path / "wrapped.txt"), "--quiet", "--format", "jsonl", *words]) == 0
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert found == find_terms(model, documents)
+        assert rounded(found) == rounded(find_terms(model, documents))
     for content, problem in (("!\n", "no phrase was found"), ("\n \n", "the input is empty")):
         (tmp_path / "empty.txt").write_text(content)
         assert main(["keyphrases", str(tmp_path / "empty.txt"), "--quiet"]) == 0
