@@ -55,7 +55,8 @@ def test_counts_spread_and_places_are_those_of_the_texts(model: HardKumaModel) -
         assert list(term) == ["text", "score", "count", "spread", "example", "places"]
         found = [TEXTS[place["row"]][place["start"] : place["end"]] for place in term["places"]]
         assert term["text"] in found and len(found) == term["count"]
-        assert term["text"] in term["example"] and any(term["example"] in text for text in TEXTS)
+        assert term["text"].casefold().rstrip("s") in term["example"].casefold()
+        assert any(term["example"] in text for text in TEXTS)
         assert term["spread"] == len({place["row"] for place in term["places"]})
     scores = [term["score"] for term in terms]
     assert scores == sorted(scores, reverse=True) and scores[0] > scores[-1] > 0
