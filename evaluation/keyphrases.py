@@ -312,7 +312,7 @@ def keyphrase_table(results: Sequence[KeyphraseResult], draws: int = 1000) -> st
         for title, figures in PUBLISHED.items():
             if corpus in figures:
                 cells = " | ".join(f"{value:.1f}" for value in figures[corpus])
-                lines.append(f"| {title}, published, *not run here* | | {cells} | (pooled) | | | |")
+                lines.append(f"| {title}, published, *not run here* | | {cells} | | | | |")
         lines.append("")
     lines.append(f"{LEGEND} Published: {PUBLISHED_SOURCE}.")
     return "\n".join(lines)
