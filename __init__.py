@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .apps.export.backends import choose_backend as choose_backend
+    from .apps.keywords import KeyphraseExtractor as KeyphraseExtractor
     from .apps.pairs import chance_similarity as chance_similarity
     from .apps.pairs import explain_pair as explain_pair
     from .apps.search import SearchIndex as SearchIndex
     from .apps.terms import find_terms as find_terms
+    from .apps.terms import stream_terms as stream_terms
     from .common.models import highlight as highlight
     from .common.models import load_released as load_released
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
@@ -37,6 +39,7 @@ _EXPORTS = {
     "HardKumaModel": "modeling_hardkuma",
     "HardKumaForTokenClassification": "modeling_hardkuma",
     "HardKumaOutput": "modeling_hardkuma",
+    "KeyphraseExtractor": "apps.keywords",
     "Kumaraswamy": "kumaraswamy_hardkuma",
     "StretchedKumaraswamy": "kumaraswamy_hardkuma",
     "ScoredText": "scoring_hardkuma",
@@ -52,6 +55,7 @@ _EXPORTS = {
     "highlight": "common.models",
     "load_released": "common.models",
     "score_texts": "scoring_hardkuma",
+    "stream_terms": "apps.terms",
     "surface_batch": "words_hardkuma",
     "surface_ids": "words_hardkuma",
 }

@@ -43,7 +43,8 @@ COMMANDS: Mapping[str, Command] = {
     "gates": gates,
     "pair": pair,
     "search": search,
-    "terms": terms,
+    "keyphrases": terms,
+    "terms": terms,  # what `keyphrases` was called before
     "adapt": adapt,
     "export": export,
     "evaluate-encoder": evaluate_encoder,

@@ -1,8 +1,7 @@
-"""What gates are good for beside showing words: words that make two texts similar, and key terms.
+"""What gates are good for beside showing words: words that make two texts similar. (Key phrases: `hardkuma benchmark`.)
 
     python benchmarks/uses.py pairs --data FOLDER                   some minutes on a core
     python benchmarks/uses.py pairs --data FOLDER --pairs 20 --long 3
-    python benchmarks/uses.py terms --data FOLDER --documents 100
 
 No text here is one that recipes/released.yaml trains on: FOLDER holds stsb/sts-test.csv and keyphrases/semeval2017.jsonl
 (a paragraph of a scientific article a line, with the key phrases that people marked). Intervals are 95%, by bootstrap.
@@ -10,8 +9,6 @@ No text here is one that recipes/released.yaml trains on: FOLDER holds stsb/sts-
 - pairs: the share of random pairs and of pairs scored 4 or more that `explain_pair` explains. Then how far the cosine falls
   without as many words of one side (mean of both) as it names, chosen by it, by removing each word in turn (leave-one-out),
   and KeyBERT's way (cosine of the word alone with the other text): on similar pairs, and on both halves of long paragraphs.
-- terms: ten terms of the first half of a paragraph are the question. How high does its second half stand among all second
-  halves (reciprocal rank by the encoder's cosine)? And how many of the ten are key phrases that people marked?
 """
 
 from __future__ import annotations
@@ -21,22 +18,17 @@ import json
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from hardkuma import explain_pair, find_terms, load_released
-from hardkuma.data import split_sentences
-from hardkuma.encoder_hardkuma import resolve_encoder
+from hardkuma import explain_pair, load_released
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
 from hardkuma.evaluation.statistics import Interval, bootstrap
 
-TERMS = 10
 HALF = 75  # words of each half of a long paragraph
 MARKED = "keyphrases/semeval2017.jsonl"
 
@@ -111,64 +103,15 @@ def measure_pairs(options: argparse.Namespace) -> None:
     report_falls(f"2 x {HALF} words", [falls(encoder, explain_pair(model, *pair), pair) for pair in long])
 
 
-# ---- terms --------------------------------------------------------------------------------------------------------------
-
-
-def term_methods() -> dict[str, Callable[[str], list[str]]]:
-    from keybert import KeyBERT
-    from sentence_transformers import SentenceTransformer
-    from yake import KeywordExtractor
-
-    model = load_released()[0]
-    keybert = KeyBERT(SentenceTransformer(resolve_encoder("sentence-transformers/all-MiniLM-L6-v2"), device="cpu"))
-    yake = KeywordExtractor(lan="en", n=3, top=TERMS)
-    one_to_three = {"keyphrase_ngram_range": (1, 3), "stop_words": "english", "top_n": TERMS}
-
-    def by_gates(selector: str, rate: float | None = None) -> Callable[[str], list[str]]:
-        return lambda text: [term.text for term in find_terms(model, [text], TERMS, selector=selector, rate=rate)]
-
-    return {
-        "gates, meaning": by_gates("meaning"),
-        "gates, meaning, rate .3": by_gates("meaning", 0.3),
-        "gates, entities": by_gates("entities"),
-        "KeyBERT": lambda text: [term for term, _ in keybert.extract_keywords(text, **one_to_three)],
-        "YAKE": lambda text: [term for term, _ in yake.extract_keywords(text)],
-    }
-
-
-def measure_terms(options: argparse.Namespace) -> None:
-    encoder = SentenceEncoder.from_model(load_released()[0])
-    documents = random.Random(0).sample(read_documents(options.data / MARKED), options.documents)
-    sentences = [split_sentences(item["text"]) for item in documents]
-    kept = [i for i, parts in enumerate(sentences) if len(parts) > 1]
-    first = [" ".join(sentences[i][: -(-len(sentences[i]) // 2)]) for i in kept]
-    second = encoder.encode([" ".join(sentences[i][-(-len(sentences[i]) // 2) :]) for i in kept])
-    marked = [{phrase.casefold() for phrase in documents[i]["keyphrases"]} for i in kept]
-    print(f"{len(kept)} paragraphs of SemEval-2017, {TERMS} terms each\n")
-    print("| terms by | reciprocal rank | marked by people | seconds |\n|---|---:|---:|---:|")
-    for name, extract in term_methods().items():
-        start = time.perf_counter()
-        terms = [extract(text) for text in first]
-        seconds = time.perf_counter() - start
-        cosines = encoder.encode([", ".join(row) for row in terms]) @ second.T
-        ranks = (cosines >= cosines.diagonal()[:, None]).sum(-1).numpy()
-        hits = [sum(term.casefold() in phrases for term in row) for row, phrases in zip(terms, marked, strict=True)]
-        cells = [mean(1 / ranks), mean(np.array(hits) / TERMS)]
-        shown = " | ".join(f"{cell.value:.3f} ({cell.low:.3f} to {cell.high:.3f})" for cell in cells)
-        print(f"| {name} | {shown} | {seconds:.1f} |", flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True)
-    pairs, terms = parts.add_parser("pairs"), parts.add_parser("terms")
-    for part, run in ((pairs, measure_pairs), (terms, measure_terms)):
-        part.set_defaults(run=run)
-        part.add_argument("--data", type=Path, required=True, metavar="FOLDER")
+    pairs = parts.add_parser("pairs")
+    pairs.set_defaults(run=measure_pairs)
+    pairs.add_argument("--data", type=Path, required=True, metavar="FOLDER")
     pairs.add_argument("--pairs", type=int, default=200, help="random ones, and similar ones (default: %(default)s)")
     pairs.add_argument("--long", type=int, default=50, help=f"pairs of {HALF} words (default: %(default)s)")
     pairs.add_argument("--part", default="test", choices=("dev", "test"), help="of STS-B (default: %(default)s)")
-    terms.add_argument("--documents", type=int, default=200, help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.run(options)

@@ -64,6 +64,54 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
+# A list or table: these lines are not one paragraph. White space first: an indented line is code, a quotation or an entry.
+_NEW_LINE = re.compile(r"\s|[-–—•*+#>|=~]|[\w]{1,3}[.)]\s|\(\w{1,3}\)\s")
+_NARROW = 25  # characters; nobody wraps to less
+_WRAPPED = 0.6  # a line that was wrapped has at least this share of the longest line's characters
+
+
+def join_lines(text: str) -> str:
+    """The text with the lines of each paragraph joined, where they were wrapped to a width; of the same length.
+
+    A line was wrapped if it is about as long as the longest line of its paragraph (of 25 characters or more), and if what
+    follows it is not an entry of a list, indented or in a line by itself. All other line ends stay.
+
+    >>> join_lines("A licence grants the right to\\nuse the software, as it is.\\n\\n- milk\\n- bread")
+    'A licence grants the right to use the software, as it is.\\n\\n- milk\\n- bread'
+    """
+    lines = text.split("\n")
+    joined, start = [], 0
+    while start < len(lines):
+        end = start + 1
+        while end < len(lines) and lines[end].strip() and lines[start].strip():
+            end += 1
+        paragraph = lines[start:end]
+        width = max(len(line.rstrip()) for line in paragraph)
+        for i, line in enumerate(paragraph):
+            following = paragraph[i + 1] if i + 1 < len(paragraph) else ""
+            wrapped = width >= _NARROW and len(line.rstrip()) >= _WRAPPED * width
+            joins = wrapped and following and not _NEW_LINE.match(following)
+            joined += [line.replace("\r", " "), " "] if joins else [line, "\n"]
+        start = end
+    return "".join(joined[:-1])
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """(start, end) of the sentences of a document, in order; its paragraphs may be wrapped to a width.
+
+    >>> text = "The ferry to the island was cancelled.\\nFog. "
+    >>> [text[start:end] for start, end in sentence_spans(text)]
+    ['The ferry to the island was cancelled.', 'Fog.']
+    """
+    whole, end = join_lines(text), 0
+    spans = []
+    for sentence in split_sentences(whole):
+        start = whole.index(sentence, end)
+        end = start + len(sentence)
+        spans.append((start, end))
+    return spans
+
+
 def _close_spaced_quote(line: str, end: int) -> int:
     """Take along a quote that stands alone after the mark (`. " Then`), where one is open in this sentence."""
     lone = re.match(r'\s+"(?=\s|$)', line[end : end + 4])

@@ -20,7 +20,7 @@ BENCHMARKS = sorted(FOLDER.glob("*.py"))
 COMMANDS = {
     "resilience": ("training", "gates", "letters"),
     "scale": ("load", "cluster", "memory"),
-    "uses": ("pairs", "terms"),
+    "uses": ("pairs",),
 }
 
 

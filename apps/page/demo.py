@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ...data.sentences import split_sentences
+from ...data.sentences import join_lines
 from ...evaluation.baselines import METHODS, SentenceEncoder
 from ...handler import Turns
 from ...modeling_hardkuma import HardKumaModel
@@ -17,7 +17,7 @@ from ...scoring_hardkuma import ALL, Record, ScoredText, encodable, score_select
 from ...words_hardkuma import find_words
 from ..pairs import explain_pair
 from ..search import Match, Passage, SearchIndex, cut_passage
-from ..terms import Term, rank_terms
+from ..terms import document_sentences, rank_terms
 
 # A text of the first limit takes about twelve windows; a document of the second is read sentence by sentence, some two
 # thousand of them; of two texts some forty variants are encoded, and leave-one-out encodes one for every word.
@@ -81,9 +81,9 @@ def _rate_option(rate: float | None) -> dict[str, Any]:
 
 def _join_sentences(text: str, sentences: Sequence[ScoredText]) -> ScoredText:
     """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
-    words, probabilities, position = [], [], 0
+    words, probabilities, position, whole = [], [], 0, join_lines(text)
     for item in sentences:
-        start = text.index(item.text, position)
+        start = whole.index(item.text, position)
         words += [(start + first, start + past) for first, past in item.words]
         probabilities += item.probabilities
         position = start + len(item.text)
@@ -147,20 +147,20 @@ class Demo:
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
-    ) -> tuple[dict[str, ScoredText], list[tuple[str, Term]]]:
-        """A long text with its words' probabilities, and its best terms; both sentence by sentence, and both with the name
+    ) -> tuple[dict[str, ScoredText], list[tuple[str, Record]]]:
+        """A long text with its words' probabilities, and its key phrases; both sentence by sentence, and both with the name
         of the selector, which may be "all"."""
-        checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma terms`")
+        checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma keyphrases`")
         names = list(self.names) if selector == ALL else [self._name(selector)]
         with self.turns.take():
-            lines, of_selectors = self._read(checked)
-        best: dict[str, tuple[str, Term]] = {}
+            of_selectors = self._read(checked)
+        best: dict[str, tuple[str, Record]] = {}
         for name in names:
-            for term in rank_terms(zip(lines, of_selectors[name], strict=True), TERMS, rate=as_fraction(percent)):
-                key = term.text.casefold()
-                if key not in best or term.score > best[key][1].score:
+            for term in rank_terms(self.model, checked, of_selectors[name], TERMS):
+                key = term["text"].casefold()
+                if key not in best or term["score"] > best[key][1]["score"]:
                     best[key] = name, term
-        terms = sorted(best.values(), key=lambda found: -found[1].score)[:TERMS]
+        terms = sorted(best.values(), key=lambda found: -found[1]["score"])[:TERMS]
         return {name: _join_sentences(checked, of_selectors[name]) for name in names}, terms
 
     def _name(self, selector: str | None) -> str:
@@ -175,10 +175,9 @@ class Demo:
         index, options = self._indexed(lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
-    def _score_sentences(self, text: str) -> tuple[list[int], dict[str, list[ScoredText]]]:
-        """The number of each sentence's line, and the sentences scored by every selector."""
-        lines = [(row, part) for row, line in enumerate(text.split("\n")) for part in split_sentences(line)]
-        return [row for row, _ in lines], score_selectors(self.model, [part for _, part in lines])
+    def _score_sentences(self, text: str) -> dict[str, list[ScoredText]]:
+        """The sentences of a document, scored by every selector."""
+        return score_selectors(self.model, document_sentences(text))
 
     def _score_all(self, text: str) -> dict[str, ScoredText]:
         return {name: scored[0] for name, scored in score_selectors(self.model, [text]).items()}

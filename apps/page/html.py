@@ -22,7 +22,6 @@ from ...common.rendering.html import (
 )
 from ...scoring_hardkuma import Record, ScoredText, join_records
 from ..search import Match
-from ..terms import Term
 from .demo import MethodScores, as_fraction
 
 # Links below this share of the similarity are not drawn: a line says that two words match.
@@ -246,8 +245,10 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
     return html
 
 
-def show_document(scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, Term]], percent: float | None = None) -> str:
-    """A long text as a heat map, with its best terms at the side.
+def show_document(
+    scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, Record]], percent: float | None = None
+) -> str:
+    """A long text as a heat map, with its key phrases at the side.
 
     Args:
         scored: by the names of the selectors that are shown; of several each has its hue.
@@ -255,7 +256,7 @@ def show_document(scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, T
         percent: the share of words to select; None for the model's own decision.
 
     >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
-    >>> html = show_document({"a": scored}, [("a", Term("Bob", 3, 2, 0.9, "Hi Bob"))])
+    >>> html = show_document({"a": scored}, [("a", {"text": "Bob", "count": 3, "example": "Hi Bob"})])
     >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
     (1, True)
     """
@@ -263,13 +264,13 @@ def show_document(scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, T
     record = merge_selectors(scored, percent) if hues else next(iter(scored.values())).select(rate=as_fraction(percent))
     words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
     listed = "".join(
-        f'<li><button type="button" data-term="{escape(term.text)}" title="{escape(" ".join(term.example.split()))}">'
-        f"{_swatch(hues.get(name))}{escape(' '.join(term.text.split()))}</button> <span>{term.count:,}</span></li>"
+        f'<li><button type="button" data-term="{escape(term["text"])}" title="{escape(" ".join(term["example"].split()))}">'
+        f"{_swatch(hues.get(name))}{escape(' '.join(term['text'].split()))}</button> <span>{term['count']:,}</span></li>"
         for name, term in terms
     )
     selected = sum(word["selected"] for word in words)
     count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
-    listed = f"<ol>{listed}</ol>" if listed else "<p>No word was selected. Take a share of words.</p>"
+    listed = f"<ol>{listed}</ol>" if listed else "<p>No phrase was found.</p>"
     return (
         f'<p class="hk-verdict">{count}</p>{selectors_legend(scored) if hues else legend()}<div class="document">'
         f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'

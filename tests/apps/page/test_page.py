@@ -324,11 +324,11 @@ def test_search_shows_the_nearest_lines_and_their_words(open_page: Callable, min
 def test_a_document_is_a_heat_map_with_its_terms(open_page: Callable, minilm: HardKumaModel) -> None:
     page = open_page("document")
     wait_for_text(page, "#document", DOCUMENT)
-    terms = find_terms(minilm, DOCUMENT.split("\n"))
-    assert page.locator(".terms button").all_inner_texts() == [term.text for term in terms]
+    terms = find_terms(minilm, [DOCUMENT])
+    assert page.locator(".terms button").all_inner_texts() == [term["text"] for term in terms]
     page.locator(".terms button").first.click()
     here = page.locator(".heat .here")
-    assert terms[0].text.lower() in here.inner_text().lower() and page.locator(".heat .found").count() >= 1
+    assert terms[0]["text"].lower() in here.inner_text().lower() and page.locator(".heat .found").count() >= 1
     box = page.locator("#long")
     box.focus()
     box.press("Control+a")
@@ -684,10 +684,10 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
             shown, found = demo.document(text, percent, name)
             scored, terms = shown[name], [term for _, term in found]
             assert list(shown) == [name] and {whose for whose, _ in found} <= {name}
-            assert terms == find_terms(model, text.split("\n"), selector=name, rate=as_fraction(percent))
+            assert terms == find_terms(model, [text], selector=name)
             expected = score_texts(model, text.replace(" . ", " .\n").split("\n"), selector=name)
             assert scored.probabilities == [value for item in expected for value in item.probabilities]
-            assert scored.unit == expected[0].unit and scored.threshold == expected[0].threshold
+            assert scored.selector == expected[0].selector and scored.threshold == expected[0].threshold
     passes.count = 0
     assert demo.document(text) == first and demo.document(text, 30, "entities") and passes.count == 0
     scored, terms = demo.document(text, 50, "all")
@@ -696,9 +696,9 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
     scores: dict[str, float] = {}
     for _, found in single.values():
         for _, term in found:
-            scores[term.text.casefold()] = max(term.score, scores.get(term.text.casefold(), 0.0))
-    assert [term.score for _, term in terms] == sorted(scores.values(), reverse=True)[: len(terms)]
-    assert len({term.text.casefold() for _, term in terms}) == len(terms)
+            scores[term["text"].casefold()] = max(term["score"], scores.get(term["text"].casefold(), 0.0))
+    assert [term["score"] for _, term in terms] == sorted(scores.values(), reverse=True)[: len(terms)]
+    assert len({term["text"].casefold() for _, term in terms}) == len(terms)
     with pytest.raises(ValueError, match="nouns"):
         demo.document(text, None, "nouns")
 
