@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
     from .apps.export.backends import choose_backend as choose_backend
-    from .apps.pairs import chance_similarity as chance_similarity
     from .apps.pairs import explain_pair as explain_pair
+    from .apps.reading import chance_similarity as chance_similarity
     from .apps.search import SearchIndex as SearchIndex
     from .apps.terms import find_terms as find_terms
     from .common.models import load_released as load_released
@@ -43,7 +43,7 @@ _EXPORTS = {
     "SearchIndex": "apps.search",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
-    "chance_similarity": "apps.pairs",
+    "chance_similarity": "apps.reading",
     "choose_backend": "apps.export.backends",
     "continues_batch": "words_hardkuma",
     "explain_pair": "apps.pairs",

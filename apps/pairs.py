@@ -13,131 +13,15 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..batch_hardkuma import EncodedTokens
-from ..common.text import keep_words, remove_words
 from ..decision_hardkuma import count_at_rate
-from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
-from ..words_hardkuma import Span, WordIndex, is_function_word
-
-# Sentences of our own about things that have nothing to do with each other, short and long, as people write them.
-UNRELATED = (
-    "The ferry to the island was cancelled because of fog.",
-    "Add two eggs and stir until the dough is smooth.",
-    "Interest rates rose again in the third quarter.",
-    "My sister plays the violin in a small orchestra.",
-    "The patient should not take this medicine with alcohol.",
-    "A goalkeeper saved two penalties in the last minutes.",
-    "They found a Roman coin under the kitchen floor.",
-    "Restart the server after you have changed the password.",
-    "Whales can hold their breath for more than an hour.",
-    "The court dismissed the appeal without a hearing.",
-    "He painted the old bicycle green and sold it.",
-    "Volcanic ash covered the villages in the valley.",
-    "Please bring your own cup to the meeting.",
-    "The novel tells of three brothers who inherit a farm.",
-    "Electric buses will replace diesel ones by next spring.",
-    "A child is feeding ducks at the pond.",
-    "The senator refused to answer questions about the budget.",
-    "Light from that galaxy left before the sun was born.",
-    "I lost my suitcase at the airport and nobody helped.",
-    "Bees visit apple trees earlier when winters are mild.",
-    "The theatre closes for repairs until September.",
-    "She teaches mathematics to adults in the evening.",
-    "Heavy rain damaged the railway bridge near the border.",
-    "Our team shipped the update two days late.",
-)
-# Of the spread of their cosines, above their mean.
-CHANCE_SPREADS = 3.0
-
-
-class AnchorModel(GateModel, Protocol):
-    """A model that gives the encoder's own embeddings beside gates; a `HardKumaModel` does."""
-
-    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedTokens:
-        """{"states": (batch, length, hidden), "anchor": (batch, dim)}."""
-        ...
-
-    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Any]:
-        """{"embedding": (batch, dim)}."""
-        ...
-
-    def encoder_fingerprint(self) -> str:
-        """A digest of the encoder's weights as they are now."""
-        ...
-
-
-@torch.inference_mode()
-def embed_texts(
-    model: AnchorModel,
-    texts: Sequence[str],
-    embedding: str = "anchor",
-    *,
-    rate: float | None = None,
-    selector: str | None = None,
-    batch_size: int = 32,
-) -> Tensor:
-    """Embeddings (texts, dim), on the CPU, as `sentence_features` gives them; texts of like length run together.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> embed_texts(model, ["Marie Curie moved to Paris.", "It rains."], "rationale", rate=0.5).shape
-    torch.Size([2, 384])
-    """
-    readable = [encodable(text) for text in texts]
-    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
-    order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-    vectors: dict[int, Tensor] = {}
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        inputs = _pad(model, [encoded[i] for i in rows])
-        found = model.sentence_features(*inputs, embedding=embedding, rate=rate, selector=selector)
-        vectors.update(zip(rows, found["embedding"].float().cpu(), strict=True))
-    return torch.stack([vectors[i] for i in range(len(texts))])
-
-
-def _pad(model: AnchorModel, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask, (batch, length), of rows that may be empty."""
-    batch = model.tokenizer.pad({"input_ids": [row or [0] for row in rows]}, return_tensors="pt")
-    mask = batch["attention_mask"] * torch.tensor([[bool(row)] for row in rows])
-    return batch["input_ids"].to(model.device), mask.to(model.device)
-
-
-def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
-    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
-    torch.Size([2, 384])
-    """
-    return torch.nn.functional.normalize(embed_texts(model, texts, batch_size=batch_size), dim=-1)
-
-
-def chance_similarity(model: AnchorModel, texts: Sequence[str] = UNRELATED) -> float:
-    """The cosine that two texts reach although they have nothing in common: mean + 3 standard deviations over all pairs.
-
-    Encoders differ much in this: for some every two texts are at .1, for others at .7.
-
-    Args:
-        model: in eval mode, with its tokenizer.
-        texts: at least three, unrelated to each other and of the kind to be compared. By default sentences of our own.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> 0.1 < chance_similarity(model) < 0.4
-    True
-    """
-    if len(texts) < 3:
-        raise ValueError(f"chance is estimated from pairs of at least three texts, got {len(texts)}.")
-    vectors = embed_anchors(model, texts)
-    cosines = (vectors @ vectors.T)[*torch.triu_indices(len(texts), len(texts), offset=1)]
-    return float(cosines.mean() + CHANCE_SPREADS * cosines.std())
-
+from ..scoring_hardkuma import ScoredText, check_selection, score_texts
+from ..words_hardkuma import is_function_word
+from .reading import AnchorModel, ReadText, SeenText, chance_of, embed_anchors, read_texts
 
 RANDOM_DRAWS = 5
 # Without the words that carry it the similarity must be lower by this much than without any draw of as many other words.
@@ -264,9 +148,10 @@ def explain_pairs(
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
     scored = dict(zip(texts, score_texts(model, texts, **options), strict=True))
-    read = dict(zip(texts, _read(model, [scored[text] for text in texts], batch_size), strict=True))
+    words = [scored[text].words for text in texts]
+    read = dict(zip(texts, read_texts(model, texts, words, batch_size), strict=True))
     if chance is None:
-        chance = _chance_of(model)
+        chance = chance_of(model)
     explanations = [
         _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance)) for pair in pairs
     ]
@@ -277,69 +162,11 @@ def explain_pairs(
     return [explanation.answer(links, vectors) for explanation, vectors in zip(explanations, checked, strict=True)]
 
 
-class _SeenText:
-    """One text of the pair, as far as the encoder sees it."""
-
-    def __init__(self, model: AnchorModel, text: str, words: Sequence[Span]):
-        readable = encodable(text)
-        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
-        whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
-        self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
-        self.text = text
-        if self.truncated:
-            self.text = text[: max(end for _, end in encoded["offset_mapping"])]
-        self.words = [span for span in words if span[1] <= len(self.text)]
-        self.input_ids: list[int] = encoded["input_ids"]
-        self.offsets: list[Span] = [tuple(span) for span in encoded["offset_mapping"]]
-
-    def without(self, chosen: Iterable[int]) -> str:
-        return remove_words(self.text, [self.words[i] for i in sorted(chosen)])
-
-    def only(self, chosen: Iterable[int]) -> str:
-        return keep_words(self.text, [self.words[i] for i in sorted(chosen)])
-
-    def word(self, number: int) -> str:
-        return self.text[slice(*self.words[number])]
-
-    def members(self) -> Tensor:
-        """(words, tokens): 1 where a token touches a word."""
-        index = WordIndex([self.words], [len(self.text)])
-        starts, ends = torch.tensor([self.offsets]).unbind(-1)
-        first, count = index.touched(torch.tensor([0]), starts, ends)
-        numbers = torch.arange(len(self.words))[:, None]
-        return ((numbers >= first) & (numbers < first + count)).float()
-
-
-def _chance_of(model: AnchorModel) -> float:
-    """`chance_similarity`, computed once for an encoder's weights and pooling."""
-    key = model.encoder_fingerprint(), str(model.config.pooling_mode)
-    if key not in _CHANCES:
-        _CHANCES[key] = chance_similarity(model)
-    return _CHANCES[key]
-
-
-_CHANCES: dict[tuple[str, str], float] = {}
-
-
-@dataclass(frozen=True)
-class _ReadText:
-    """What one pass over a text gives."""
-
-    seen: _SeenText
-    anchor: Tensor  # (dim,), of length 1
-    states: Tensor  # (tokens, hidden)
-
-    @property
-    def pooled(self) -> Tensor:
-        """The mean of the states."""
-        return self.states.mean(0) if len(self.states) else self.states.new_zeros(self.states.shape[-1])
-
-
 @dataclass
 class _Side:
     """One text of the pair: what is known of its words, and which of them are chosen."""
 
-    seen: _SeenText
+    seen: SeenText
     falls: list[float]  # estimated in one pass; then measured, for the verified ones
     proposed: list[int]  # best first
     selected: list[int]  # by the gates
@@ -360,7 +187,7 @@ class _Explanation:
     """The way from two texts, read once, to the words that carry their similarity. What must be encoded on the way is named
     by `removals` and `checks`, and its unit vectors are handed to `verify` and `answer`."""
 
-    def __init__(self, scored: Sequence[ScoredText], read: Sequence[_ReadText], rate: float, chance: float):
+    def __init__(self, scored: Sequence[ScoredText], read: Sequence[ReadText], rate: float, chance: float):
         self.scored, self.rate, self.chance = scored, rate, chance
         self.whole = torch.stack([text.anchor for text in read])
         self.similarity = float(self.whole[0] @ self.whole[1])
@@ -505,7 +332,7 @@ def _hardly_seen(change: float) -> str:
     return ": the encoder hardly sees it" if change < HARDLY_SEEN else ""
 
 
-def _propose(item: ScoredText, text: _ReadText, other: _ReadText, rate: float) -> _Side:
+def _propose(item: ScoredText, text: ReadText, other: ReadText, rate: float) -> _Side:
     """The words of one text that may carry its similarity to the other, by the pooled states and the gates."""
     side = text.seen
     falls = _pooled_falls(text.states, side.members(), other.pooled) if side.words else []
@@ -527,20 +354,6 @@ def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size:
     rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in lists for text in texts))}
     vectors = embed_anchors(model, list(rows), batch_size) if rows else torch.empty(0, 0)
     return [vectors[[rows[text] for text in texts]] for texts in lists]
-
-
-def _read(model: AnchorModel, scored: Sequence[ScoredText], batch_size: int) -> list[_ReadText]:
-    """One pass over the texts, as far as the encoder sees them."""
-    texts = [_SeenText(model, item.text, item.words) for item in scored]
-    read: list[_ReadText] = []
-    for first in range(0, len(texts), batch_size):
-        part = texts[first : first + batch_size]
-        ids, mask = _pad(model, [text.input_ids for text in part])
-        encoded = model.encode_tokens(ids, mask)
-        anchors = torch.nn.functional.normalize(encoded["anchor"].float().cpu(), dim=-1)
-        rows = zip(part, anchors, encoded["states"].float().cpu(), mask.bool().cpu(), strict=True)
-        read += [_ReadText(text, anchor, row[seen]) for text, anchor, row, seen in rows]
-    return read
 
 
 def _pooled_falls(states: Tensor, members: Tensor, other: Tensor) -> list[float]:

@@ -20,11 +20,10 @@ from hardkuma.apps.pairs import (
     VERIFIED,
     VERIFIED_OF_MANY,
     _Explanation,
-    chance_similarity,
     explain_pairs,
-    keep_words,
-    remove_words,
 )
+from hardkuma.apps.reading import chance_similarity
+from hardkuma.common.text import keep_words, remove_words
 from hardkuma.encoder_hardkuma import fingerprint, resolve_encoder
 from hardkuma.words_hardkuma import find_words, is_function_word
 from tests.conftest import SENTENCES
