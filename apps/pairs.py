@@ -5,6 +5,8 @@ best words by both are proposed. The first of them are verified by encoding the 
 without all proposed words but that one. The mean of the two falls shares the credit of words that stand for each other:
 
     fall of word i = ((c(all) - c(without i)) + (c(without the proposed but i) - c(without the proposed))) / 2
+
+In which words the texts differ is in differences.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from torch import Tensor
 from ..decision_hardkuma import count_at_rate
 from ..scoring_hardkuma import ScoredText, check_selection, score_texts
 from ..words_hardkuma import is_function_word
+from .contrasts import NEGATION_KIND, describe_languages, word_value
+from .differences import check_pair, differing, join_differences, word_chance
 from .reading import AnchorModel, ReadText, SeenText, chance_of, embed_anchors, read_texts
 
 RANDOM_DRAWS = 5
@@ -37,9 +41,8 @@ LEAST_LINK = 0.05
 # How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B
 # dev and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words.
 GATE_WEIGHT = 0.5
-NEGATIONS = frozenset(
-    ["not", "no", "never", "nobody", "none", "nothing", "nowhere", "neither", "nor", "cannot", "without", "hardly"]
-)
+# A similarity is explained by words of which one at least differs less than this: half as much as in an unrelated text.
+COUNTERPART = 0.5
 # Texts above this are taken for the same, or nearly, whatever the order of their words and whether one of them is negated.
 SAME_SIMILARITY = 0.7
 # What changes the similarity by less than this the encoder hardly sees.
@@ -81,17 +84,20 @@ def explain_pair(
         explained: whether words are said to carry the similarity, and the check agrees.
         reason: where not, why.
         notes: sentences about what should make the texts less similar than they are: another order of words, an English
-            negation; with the figures, and whether the encoder hardly sees it.
+            negation; with the figures, and whether the encoder hardly sees it. And on texts of different languages.
         a, b: records as of `ScoredText.select(rate)` (with the gates' decision as "selected"), whose words also have
             - fall: how far the cosine falls without the word, shared among words that stand for each other (see above);
               positive if the word makes the texts similar.
             - verified: whether that was measured by removing the word; if not, it is estimated from the pooled states.
             - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each
               would have if all words carried the same.
-            and the side also "truncated": whether the encoder, which takes so many tokens and no more, has not seen the
-            end. Words there are listed, with a fall of 0.
-        links: {"a", "b", "strength"} with the numbers of two verified words, strongest first: how much further the cosine
-            falls without the one while the other is there. None weaker than a twentieth of the similarity.
+            - differs: in [0, 1], how much it differs from the other text; see differences.py.
+            and the side also "differences": spans of neighbouring words that differ and do not carry (`join_differences`);
+            "truncated": whether the encoder, which takes so many tokens and no more, has not seen the end. Words there are
+            listed, with a fall of 0.
+        links: {"a", "b", "words", "strength"}, two verified words by their numbers and as they are written, strongest
+            first: how much further the cosine falls without the one while the other is there. None weaker than a twentieth
+            of the similarity.
         faithfulness: what removing all these words does, from one side at a time, compared with the other side as it is
             (without the same words on both sides identical texts would stay identical); mean of both.
             - similarity_without: the cosine by what was removed: the "carrying" words, as many with the "lowest" fall, as
@@ -107,6 +113,8 @@ def explain_pair(
     >>> pair = explain_pair(model, "A cat sleeps on the mat.", "My cat is called Tom.")
     >>> [word["word"] for word in pair["a"]["words"] if word["carries"]], pair["faithfulness"]["faithful"]
     (['cat'], True)
+    >>> [span["text"] for span in pair["a"]["differences"]]
+    ['sleeps on the mat']
     >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
     False
     """
@@ -137,9 +145,7 @@ def explain_pairs(
     [True, False]
     """
     for pair in pairs:
-        for name, text in zip("ab", pair, strict=True):
-            if not isinstance(text, str):
-                raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
+        check_pair(pair)
     if rate is None:
         raise ValueError("rate must be a fraction in (0, 1], got None.")
     check_selection(rate, None)
@@ -152,8 +158,10 @@ def explain_pairs(
     read = dict(zip(texts, read_texts(model, texts, words, batch_size), strict=True))
     if chance is None:
         chance = chance_of(model)
+    of_words = word_chance(model)
     explanations = [
-        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance)) for pair in pairs
+        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance), of_words)
+        for pair in pairs
     ]
     removed = _embed_lists(model, [explanation.removals() for explanation in explanations], batch_size)
     for explanation, vectors in zip(explanations, removed, strict=True):
@@ -168,6 +176,7 @@ class _Side:
 
     seen: SeenText
     falls: list[float]  # estimated in one pass; then measured, for the verified ones
+    differs: list[float]  # from the other text
     proposed: list[int]  # best first
     selected: list[int]  # by the gates
     verified: list[int]
@@ -187,11 +196,12 @@ class _Explanation:
     """The way from two texts, read once, to the words that carry their similarity. What must be encoded on the way is named
     by `removals` and `checks`, and its unit vectors are handed to `verify` and `answer`."""
 
-    def __init__(self, scored: Sequence[ScoredText], read: Sequence[ReadText], rate: float, chance: float):
+    def __init__(self, scored: Sequence[ScoredText], read: Sequence[ReadText], rate: float, chance: float, of_words: float):
         self.scored, self.rate, self.chance = scored, rate, chance
         self.whole = torch.stack([text.anchor for text in read])
         self.similarity = float(self.whole[0] @ self.whole[1])
-        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], strict=True)]
+        differs = [differing(text, other, of_words) for text, other in (read, read[::-1])]
+        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], differs, strict=True)]
         for side in self.sides:
             if self.similarity > self.chance:
                 side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
@@ -259,7 +269,8 @@ class _Explanation:
             for i, word in enumerate(record["words"]):
                 fall = side.falls[i] if i < len(side.falls) else 0.0
                 word |= {"fall": fall, "verified": i in side.verified, "carries": i in side.carrying}
-            result[name] = record
+                word["differs"] = side.differs[i] if i < len(side.differs) else 0.0
+            result[name] = {**record, "differences": join_differences(item.text, record["words"])}
         return {**result, "links": self._links(links), "faithfulness": faithfulness}
 
     def _links(self, number: int) -> list[dict[str, Any]]:
@@ -274,7 +285,10 @@ class _Explanation:
         able = [{i for i in side.verified if side.falls[i] > self._least(side)} for side in self.sides]
         least = LEAST_LINK * self.similarity
         strong = [(value, i, j) for value, (i, j) in ranked if value > least and i in able[0] and j in able[1]]
-        return [{"a": i, "b": j, "strength": value} for value, i, j in strong[:number]]
+        return [
+            {"a": i, "b": j, "words": [self.sides[0].seen.word(i), self.sides[1].seen.word(j)], "strength": value}
+            for value, i, j in strong[:number]
+        ]
 
     def _faithfulness(self, vectors: Tensor) -> dict[str, Any]:
         """The check by removal of all carrying words, which may fail."""
@@ -307,14 +321,19 @@ class _Explanation:
             return f"the similarity is {self.similarity:.2f}, and unrelated texts may have up to {self.chance:.2f}"
         if not any(side.carrying for side in self.sides):
             return "no word carries more of the similarity than others do: it is spread over the texts"
-        return "other words lower the similarity about as much as these" if faithful is False else None
+        if faithful is False:
+            return "other words lower the similarity about as much as these"
+        if min(side.differs[i] for side in self.sides for i in side.carrying) >= COUNTERPART:
+            return "none of the words that carry it has a counterpart in the other text"
+        return None
 
     def _notes(self, negation: Tensor | None) -> list[str]:
-        """What should make these texts less similar than they are, by measurement."""
+        """What should make these texts less similar than they are, by measurement; other languages or scripts."""
+        languages = describe_languages(*(side.seen.named() for side in self.sides))
+        notes = [] if languages is None else [languages]
         if self.similarity <= max(SAME_SIMILARITY, self.chance):
-            return []
+            return notes
         words = [side.named() for side in self.sides]
-        notes = []
         if words[0] != words[1] and Counter(words[0]) == Counter(words[1]):
             note = f"the texts have the same words in another order, and a similarity of {self.similarity:.2f}"
             notes.append(note + _hardly_seen(1 - self.similarity))
@@ -332,7 +351,7 @@ def _hardly_seen(change: float) -> str:
     return ": the encoder hardly sees it" if change < HARDLY_SEEN else ""
 
 
-def _propose(item: ScoredText, text: ReadText, other: ReadText, rate: float) -> _Side:
+def _propose(item: ScoredText, text: ReadText, other: ReadText, differs: list[float], rate: float) -> _Side:
     """The words of one text that may carry its similarity to the other, by the pooled states and the gates."""
     side = text.seen
     falls = _pooled_falls(text.states, side.members(), other.pooled) if side.words else []
@@ -340,13 +359,14 @@ def _propose(item: ScoredText, text: ReadText, other: ReadText, rate: float) -> 
     gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
     ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
     content = [i for i in range(len(falls)) if not is_function_word(side.word(i))] or list(range(len(falls)))
-    proposed = sorted(content, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
+    matched = [i for i in content if differs[i] < 1]  # what the other text contradicts does not make it similar
+    proposed = sorted(matched, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
     selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]
-    return _Side(side, falls, proposed, selected, [], proposed[:count])
+    return _Side(side, falls, differs, proposed, selected, [], proposed[:count])
 
 
 def _negations(words: Sequence[str]) -> list[int]:
-    return [i for i, word in enumerate(words) if word in NEGATIONS or word.endswith("n't")]
+    return [i for i, word in enumerate(words) if word_value(word) == (NEGATION_KIND, 1)]
 
 
 def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size: int) -> list[Tensor]:

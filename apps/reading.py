@@ -137,6 +137,7 @@ class SeenText:
         encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
         whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
+        self.whole, self.all_words = text, list(words)
         self.text = text
         if self.truncated:
             self.text = text[: max(end for _, end in encoded["offset_mapping"])]
@@ -152,6 +153,10 @@ class SeenText:
 
     def word(self, number: int) -> str:
         return self.text[slice(*self.words[number])]
+
+    def named(self) -> list[str]:
+        """The words, as they are written."""
+        return [self.word(i) for i in range(len(self.words))]
 
     def members(self) -> Tensor:
         """(words, tokens): 1 where a token touches a word."""
