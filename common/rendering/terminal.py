@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from .records import Pair, Record, Word, fall_share
+from .records import Pair, Record, Word, mark_side
 
 SHOWN_LINKS = 3
 # Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
@@ -21,21 +21,24 @@ def use_colour(stream: TextIO) -> bool:
 
 def paint(record: Record, colour: bool) -> str:
     r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
-    in [brackets], and brackets of the text itself are written \[ and \].
+    in [brackets], and brackets of the text itself are written \[ and \]. What is "different" has another colour, or {braces}.
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
     >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
     [Al] ran \[1\]
     """
     text, parts, position = record["text"], [], 0
+    special = "[]{}" if any(span.get("different") for span in record["spans"]) else "[]"
     for piece in record["words"] if colour else _merged(record["spans"]):
         before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
+        different = piece.get("different", False)
         if colour:
-            parts += [before, _coloured(inside, piece["probability"], piece["selected"])]
+            parts += [before, _coloured(inside, piece["probability"], piece["selected"], different)]
         else:
-            parts += [_escape(before), "[", _escape(inside), "]"]
+            opening, closing = "{}" if different else "[]"
+            parts += [_escape(before, special), opening, _escape(inside, special), closing]
     rest = text[position:]
-    return "".join([*parts, rest if colour else _escape(rest, bracket_follows=False)])
+    return "".join([*parts, rest if colour else _escape(rest, special, bracket_follows=False)])
 
 
 def _merged(spans: Sequence[Word]) -> list[Word]:
@@ -49,17 +52,19 @@ def _merged(spans: Sequence[Word]) -> list[Word]:
     return merged
 
 
-def _escape(text: str, bracket_follows: bool = True) -> str:
+def _escape(text: str, special: str, bracket_follows: bool = True) -> str:
     r"""Each bracket behind a backslash. Backslashes that stand before a bracket are doubled: after an odd number of them it
     is one of the text, after an even number one of ours."""
-    text = re.sub(r"(?<!\\)(\\*+)([\[\]])", r"\1\1\\\2", text)
+    text = re.sub(rf"(?<!\\)(\\*+)([{re.escape(special)}])", r"\1\1\\\2", text)
     return re.sub(r"(?<!\\)(\\++)\Z", r"\1\1", text) if bracket_follows else text
 
 
-def _coloured(word: str, probability: float, selected: bool) -> str:
-    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green.
+def _coloured(word: str, probability: float, selected: bool, different: bool = False) -> str:
+    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green, or magenta.
     shade = int(5 * min(max(probability, 0.0), 1.0))
-    style = f"48;5;{16 + 6 * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
+    style = (
+        f"48;5;{16 + (37 if different else 6) * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
+    )
     return f"\033[{style}m{word}\033[0m" if shade or selected else word
 
 
@@ -82,26 +87,30 @@ def safe_text(text: str) -> str:
 
 
 def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
-    """What `explain_pair` gives, in lines for people: both texts, the words that carry the similarity, and the check.
+    """What `explain_pair` gives, in lines for people: both texts, the words that carry the similarity and those that
+    differ, and the check.
 
     Args:
         pair: the result of `explain_pair`.
-        colour: shade the words by how far the similarity falls without them; [brackets] otherwise.
+        colour: shade the words by how far the similarity falls without them, and those that differ in another colour;
+            otherwise the words that carry the similarity are in [brackets], the differences in {braces}.
         terminal: make control characters visible.
 
     >>> def side(text):
-    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True}
-    ...     return {"text": text, "words": [word], "truncated": False}
+    ...     word = {"word": text[:3], "start": 0, "end": 3, "fall": 0.4, "carries": True, "differs": 0.0}
+    ...     said = {"word": text[4:], "start": 4, "end": 8, "fall": 0.0, "carries": False, "differs": 0.9}
+    ...     different = {"text": text[4:], "start": 4, "end": 8, "differs": 0.9}
+    ...     return {"text": text, "words": [word, said], "differences": [different], "truncated": False}
     >>> faithfulness = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
     >>> links = [{"a": 0, "b": 0, "strength": 0.9}]
     >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": links}
-    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": faithfulness}
+    >>> pair |= {"a": side("cat runs"), "b": side("Cat naps"), "faithfulness": faithfulness}
     >>> print(paint_pair(pair, colour=False, terminal=True).replace("\\n\\n", "\\n"))
     similarity 0.500
-    A  [cat]
-       cat 0.400
-    B  [Cat]
-       Cat 0.400
+    A  [cat] {runs}
+       carried by cat 0.400; differs in runs 0.90
+    B  [Cat] {naps}
+       carried by Cat 0.400; differs in naps 0.90
     together: cat - Cat
     without one side's words 0.100, without as many random ones 0.400
     """
@@ -111,14 +120,17 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
         lines.append(f"not explained: {pair['reason']}.")
     lines += [*(f"note: {note}." for note in pair["notes"]), ""]
     for name, side in (("A", first), ("B", second)):
-        words = [
-            {**word, "probability": fall_share(pair, word["fall"]), "selected": word["carries"]} for word in side["words"]
-        ]
+        words, spans = mark_side(pair, name.lower())
+        shown = [{**word, "selected": word["carries"] or word["different"]} for word in words]
         end = "  (the encoder does not see the end)" if side["truncated"] else ""
-        lines.append(f"{name}  {paint({**side, 'words': words}, colour)}{end}")
+        lines.append(f"{name}  {paint({**side, 'words': shown, 'spans': spans}, colour)}{end}")
         carrying = sorted((word for word in words if word["carries"]), key=lambda word: -word["fall"])
         listed = ", ".join(f"{_text_of(side, word)} {word['fall']:.3f}" for word in carrying)
-        lines.append(f"   {listed or 'no word carries it'}")
+        differing = ", ".join(f"{_text_of(side, span)} {span['differs']:.2f}" for span in spans if span["different"])
+        lines.append(
+            f"   {f'carried by {listed}' if listed else 'no word carries it'}"
+            f"{f'; differs in {differing}' if differing else ''}"
+        )
     links = [
         f"{_text_of(first, first['words'][link['a']])} - {_text_of(second, second['words'][link['b']])}"
         for link in pair["links"][:SHOWN_LINKS]
