@@ -71,7 +71,7 @@ def explain_pair(
     Args:
         model: a HardKumaModel in eval mode, with its tokenizer.
         rate: the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry the
-            similarity. Function words do not, unless their gate passes the model's threshold or there are no others.
+            similarity. Function words do not, unless no other word does.
         links: how many pairs of words to report at most.
         seed: for the random words of the faithfulness check.
         batch_size, use_surface, selector: as in `score_texts`.
@@ -358,9 +358,10 @@ def _propose(item: ScoredText, text: ReadText, other: ReadText, differs: list[fl
     count = count_at_rate(len(side.words), rate) if side.words else 0
     gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
     ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
-    # As in decision_hardkuma.py, a function word takes part where its own gate passes the threshold: "the same thing".
-    passing = [not is_function_word(side.word(i)) or item.probabilities[i] > item.threshold for i in range(len(falls))]
-    content = [i for i, passes in enumerate(passing) if passes] or list(range(len(falls)))
+    least = LEAST_SHARE * float(text.anchor @ other.anchor) / max(len(falls), 1)
+    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))]
+    if not any(falls[i] > least for i in content):  # "I have the same thing."
+        content = list(range(len(falls)))
     matched = [i for i in content if differs[i] < 1]  # what the other text contradicts does not make it similar
     proposed = sorted(matched, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
     selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]

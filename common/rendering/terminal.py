@@ -21,15 +21,17 @@ def use_colour(stream: TextIO) -> bool:
 
 def paint(record: Record, colour: bool) -> str:
     r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
-    in [brackets], and brackets of the text itself are written \[ and \]. What is "different" has another colour, or {braces}.
+    in [brackets] (selected words, of a record without spans), and brackets of the text itself are written \[ and \]. What
+    is "different" has another colour, or {braces}.
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
     >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
     [Al] ran \[1\]
     """
     text, parts, position = record["text"], [], 0
-    special = "[]{}" if any(span.get("different") for span in record["spans"]) else "[]"
-    for piece in record["words"] if colour else _merged(record["spans"]):
+    spans = record.get("spans", [word for word in record["words"] if word["selected"]])
+    special = "[]{}" if any(span.get("different") for span in spans) else "[]"
+    for piece in record["words"] if colour else _merged(spans):
         before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
         different = piece.get("different", False)
         if colour:
