@@ -41,8 +41,6 @@ LEAST_LINK = 0.05
 # How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B
 # dev and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words.
 GATE_WEIGHT = 0.5
-# A similarity is explained by words of which one at least differs less than this: half as much as in an unrelated text.
-COUNTERPART = 0.5
 # Texts above this are taken for the same, or nearly, whatever the order of their words and whether one of them is negated.
 SAME_SIMILARITY = 0.7
 # What changes the similarity by less than this the encoder hardly sees.
@@ -321,11 +319,7 @@ class _Explanation:
             return f"the similarity is {self.similarity:.2f}, and unrelated texts may have up to {self.chance:.2f}"
         if not any(side.carrying for side in self.sides):
             return "no word carries more of the similarity than others do: it is spread over the texts"
-        if faithful is False:
-            return "other words lower the similarity about as much as these"
-        if min(side.differs[i] for side in self.sides for i in side.carrying) >= COUNTERPART:
-            return "none of the words that carry it has a counterpart in the other text"
-        return None
+        return "other words lower the similarity about as much as these" if faithful is False else None
 
     def _notes(self, negation: Tensor | None) -> list[str]:
         """What should make these texts less similar than they are, by measurement; other languages or scripts."""

@@ -240,6 +240,37 @@ def pair_legend(differences: bool = True) -> str:
     return shown.removesuffix("</p>") + f"<span>{example} &nbsp;differs from the other text</span></p>"
 
 
+def render_change(change: Record) -> str:
+    """A sentence and its counterpart as HTML, one above the other, the words in which they differ marked.
+
+    Args:
+        change: what `compare_texts` or `compare_pairs` gives.
+
+    >>> word = {"word": "two", "start": 0, "end": 3, "differs": 1.0}
+    >>> side = {"text": "two", "words": [word], "differences": [{"text": "two", **word}], "row": 7, "truncated": False}
+    >>> html = render_change({"change": "new", "similarity": 0.1, "notes": [], "a": None, "b": side})
+    >>> '<span class="hk-span hk-different" style="--share:100%"' in html, "<b>new</b>, row 7 of B" in html
+    (True, True)
+    """
+    sides = {name: change[name] for name in "ab" if change[name] is not None}
+    rows = ", ".join(f"row {side['row']} of {name.upper()}" for name, side in sides.items())
+    similarity = "" if len(sides) < 2 else f", similarity {change['similarity']:.2f}"
+    notes = "".join(f" Note: {escape(note)}." for note in change["notes"])
+    shown = "".join(render_words(side["text"], *mark_side(change, name)) for name, side in sides.items())
+    caption = f"<b>{escape(change['change'])}</b>, {rows}{similarity}.{notes}"
+    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+
+
+def diff_legend() -> str:
+    """What the shade means in `render_change`.
+
+    >>> "differs" in diff_legend()
+    True
+    """
+    example = '<span class="hk-span hk-different" style="--share:90%">word</span>'
+    return f'<p class="hk-legend"><span>{example} &nbsp;differs; A above, B below</span></p>'
+
+
 def document_head(title: str, style: str) -> str:
     """Everything up to and with `<main>`: light and dark, phone width, a policy that lets nothing run or be fetched.
 

@@ -28,7 +28,8 @@ def fall_share(pair: Pair, fall: float) -> float:
 def mark_side(pair: Pair, name: str, differences: bool = True) -> tuple[list[Word], list[Word]]:
     """The words and spans of one text of a pair, "a" or "b", as they are shown. A word is shaded by how far the similarity
     falls without it, or, within a difference ("different": True), by how much it differs. Spans are the words that carry
-    the similarity, and the differences. Where texts have nothing in common everything differs, and nothing is marked.
+    the similarity, and the differences. Where texts have nothing in common everything differs, and nothing is marked. Of
+    what `find_differences` gives, which knows nothing of similarity, the differences are marked alone.
 
     Args:
         differences: show them.
@@ -41,18 +42,21 @@ def mark_side(pair: Pair, name: str, differences: bool = True) -> tuple[list[Wor
     ([(0.5, False), (0.8, True)], [False, True])
     """
     side = pair[name]
-    found = side.get("differences", []) if differences and pair["similarity"] > pair["chance"] else []
+    unrelated = "chance" in pair and pair["similarity"] <= pair["chance"]
+    found = side.get("differences", []) if differences and not unrelated else []
     words: list[Word] = []
     for word in side["words"]:
         if any(span["start"] <= word["start"] < span["end"] for span in found):
             shade = {"probability": word["differs"], "note": differs_note(word["differs"]), "different": True}
-        else:
+        elif "fall" in word:
             shade = {"probability": fall_share(pair, word["fall"]), "note": fall_note(word["fall"]), "different": False}
+        else:
+            shade = {"probability": 0.0, "note": differs_note(word["differs"]), "different": False}
         words.append({**word, **shade})
     marked = [
         {**span, "probability": span["differs"], "note": differs_note(span["differs"]), "different": True} for span in found
     ]
-    carrying = [word for word in words if word["carries"]]
+    carrying = [word for word in words if word.get("carries")]
     return words, sorted([*carrying, *marked], key=lambda span: span["start"])
 
 

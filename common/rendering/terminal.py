@@ -144,6 +144,32 @@ def paint_pair(pair: Pair, colour: bool, terminal: bool) -> str:
     return "\n".join(lines)
 
 
+def paint_change(change: Record, colour: bool, terminal: bool) -> str:
+    """What `compare_texts` gives of a sentence, in lines for people: - the sentence of a, + that of b.
+
+    Args:
+        colour: shade the words that differ; {braces} otherwise.
+        terminal: make control characters visible.
+
+    >>> word = {"word": "two", "start": 0, "end": 3, "differs": 1.0}
+    >>> side = {"text": "two", "words": [word], "differences": [{"text": "two", **word}], "row": 7, "truncated": False}
+    >>> print(paint_change({"change": "new", "similarity": 0.1, "notes": [], "a": None, "b": side}, False, False))
+    new
+    + 7: {two}
+    """
+    both = change["a"] is not None and change["b"] is not None
+    lines = [f"{change['change']}  {change['similarity']:.3f}" if both else change["change"]]
+    lines += [f"note: {note}." for note in change["notes"]]
+    for name, sign in (("a", "-"), ("b", "+")):
+        if change[name] is None:
+            continue
+        side = safe(change[name]) if terminal else change[name]
+        words, spans = mark_side(change, name)
+        shown = [{**word, "selected": word["different"]} for word in words]
+        lines.append(f"{sign} {side['row']}: {paint({**side, 'words': shown, 'spans': spans}, colour)}")
+    return "\n".join(lines)
+
+
 def _check_lines(faithfulness: Mapping[str, Any]) -> list[str]:
     without = faithfulness["similarity_without"]
     lines = [f"without one side's words {without['carrying']:.3f}, without as many random ones {without['random']:.3f}"]
