@@ -199,6 +199,8 @@ def read_texts(
     >>> read_texts(load_released()[0], ["Marie Curie moved to Paris."])[0].word_states().shape
     torch.Size([5, 384])
     """
+    if model.training:
+        raise ValueError("the model is in training mode, whose states are random; call model.eval() first.")
     spans = [find_words(text) for text in texts] if words is None else words
     seen = [SeenText(model, text, chosen) for text, chosen in zip(texts, spans, strict=True)]
     order = sorted(range(len(seen)), key=lambda i: len(seen[i].input_ids))

@@ -6,15 +6,18 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..common.rendering.html import diff_legend, page_foot, page_head, render_change
 from ..common.rendering.terminal import paint_change, use_colour
 from .options import READER_OPTIONS, add_options
+
+if TYPE_CHECKING:
+    from ..apps.reading import AnchorModel
 
 SUMMARY = "show which sentences of a text say something else than another text, and in which words"
 EXAMPLES = """\
@@ -41,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, help="default: text, or that of --output's suffix")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of the terminal")
     add_options(parser, "model", "batch-size", "quiet")
+    parser.add_argument(
+        "--backend",
+        choices=("torch", "onnx"),
+        default="torch",
+        help="onnx: onnxruntime, in int8 where the processor can (default: %(default)s)",
+    )
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -80,7 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
     from ..common.files import open_atomically
     from ..common.models import load_model
 
-    compared = _compare(arguments, load_model)
+    def load() -> AnchorModel:
+        model = load_model(arguments.model)
+        if arguments.backend == "torch":
+            return model
+        from ..apps.export.backends import OnnxGates
+
+        return OnnxGates(model, log=lambda said: print(f"hardkuma: {said}", file=sys.stderr))
+
+    compared = _compare(arguments, load)
     bar = tqdm(compared, unit=" sentences", disable=arguments.quiet or arguments.output is None or None, leave=False)
     counts = Counter[str]()
     shown = (item for item in _counted(bar, counts) if arguments.all or item["change"] != "same")
@@ -95,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(arguments: argparse.Namespace, load_model: Any) -> Iterator[dict[str, Any]]:
+def _compare(arguments: argparse.Namespace, load: Callable[[], AnchorModel]) -> Iterator[dict[str, Any]]:
     from ..apps.diff import compare_pairs, compare_texts
     from ..data.lines import CorpusError
     from ..data.readers import read_kept_rows, read_rows
@@ -103,7 +120,7 @@ def _compare(arguments: argparse.Namespace, load_model: Any) -> Iterator[dict[st
     options = {"batch_size": arguments.batch_size}
     if arguments.columns is None:
         texts = [list(read_rows(name, arguments.input_format, arguments.field)) for name in (arguments.a, arguments.b)]
-        return compare_texts(load_model(arguments.model), *texts, **options)
+        return compare_texts(load(), *texts, **options)
     first, second = arguments.columns
     rows = read_kept_rows(arguments.a, arguments.input_format, first, keep=[second])
     try:
@@ -112,7 +129,7 @@ def _compare(arguments: argparse.Namespace, load_model: Any) -> Iterator[dict[st
         raise ValueError(error.explain(READER_OPTIONS | {"column": "--columns", "keep": "--columns"})) from error
     whole = [] if start is None else chain([start], rows)
     pairs = ((row.text, str("" if row.kept[second] is None else row.kept[second])) for row in whole)
-    return compare_pairs(load_model(arguments.model), pairs, **options)
+    return compare_pairs(load(), pairs, **options)
 
 
 def _counted(items: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[dict[str, Any]]:
