@@ -1,7 +1,7 @@
 """What computes the gates of a model: torch, onnxruntime, or whichever is faster on this machine.
 
-A backend takes tokens and gives probabilities, or the encoder's states. How a text is cut into tokens, and what is made of the probabilities, is the
-same for all of them.
+A backend takes tokens and gives probabilities, or the encoder's states. How a text is cut into tokens, and what is made of
+these, is the same for all of them.
 
 onnxruntime needs a graph of the checkpoint and selector. It is made when it is first wanted, compared with the model, and
 kept in the user's cache:

@@ -40,7 +40,7 @@ def test_numbers_of_any_form_have_a_value() -> None:
 
 
 def test_languages_and_scripts_are_told_where_words_tell() -> None:
-    english, german = "The cat is on the mat".split(), "Die Katze ist auf der Matte".split()
+    english, german = (text.split() for text in ("The cat is on the mat", "Die Katze ist auf der Matte"))
     assert find_language(english) == "English" and find_language(german) == "German"
     assert find_language([]) is None and find_language(["!", "1"]) is None
     assert describe_languages(english, english) is None and describe_languages(english, ["Paris"]) is None
