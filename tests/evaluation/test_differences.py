@@ -83,5 +83,5 @@ def test_bad_files(line: str, said: str, tmp_path: Path) -> None:
     path.write_text(line)
     with pytest.raises(ValueError, match=said):
         read_pairs(path)
-    with pytest.raises(FileNotFoundError, match="no .jsonl file"):
+    with pytest.raises(FileNotFoundError, match=r"no \.jsonl file"):
         find_pairs(tmp_path / "nowhere")
