@@ -6,10 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getattr__
+    from .apps.diff import compare_texts as compare_texts
+    from .apps.differences import find_differences as find_differences
     from .apps.export.backends import choose_backend as choose_backend
     from .apps.keywords import KeyphraseExtractor as KeyphraseExtractor
-    from .apps.pairs import chance_similarity as chance_similarity
     from .apps.pairs import explain_pair as explain_pair
+    from .apps.reading import chance_similarity as chance_similarity
     from .apps.search import SearchIndex as SearchIndex
     from .apps.terms import find_terms as find_terms
     from .apps.terms import stream_terms as stream_terms
@@ -46,10 +48,12 @@ _EXPORTS = {
     "SearchIndex": "apps.search",
     "TokenGatesPipeline": "pipeline_hardkuma",
     "GateClassificationPipeline": "pipeline_hardkuma",
-    "chance_similarity": "apps.pairs",
+    "chance_similarity": "apps.reading",
     "choose_backend": "apps.export.backends",
+    "compare_texts": "apps.diff",
     "continues_batch": "words_hardkuma",
     "explain_pair": "apps.pairs",
+    "find_differences": "apps.differences",
     "find_terms": "apps.terms",
     "gate_records": "scoring_hardkuma",
     "highlight": "common.models",

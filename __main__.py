@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .cli import adapt, benchmark, demo, encoder, evaluate_encoder, export, gates, pair, search, terms, train
+from .cli import adapt, benchmark, demo, diff, encoder, evaluate_encoder, export, gates, pair, search, terms, train
 from .cli.options import READER_OPTIONS
 from .common.arguments import Parser
 
@@ -42,6 +42,7 @@ class DelegatedCommand(Protocol):
 COMMANDS: Mapping[str, Command] = {
     "gates": gates,
     "pair": pair,
+    "diff": diff,
     "search": search,
     "keyphrases": terms,
     "terms": terms,  # what `keyphrases` was called before

@@ -83,21 +83,26 @@ def use_colour(stream: TextIO) -> bool:
 
 def paint(record: Record, colour: bool) -> str:
     r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
-    in [brackets], and brackets of the text itself are written \[ and \].
+    in [brackets] (selected words, of a record without spans), and brackets of the text itself are written \[ and \]. What
+    is "different" has another colour, or {braces}.
 
     >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
     >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
     [Al] ran \[1\]
     """
     text, parts, position = record["text"], [], 0
-    for piece in record["words"] if colour else _merged(record["spans"]):
+    spans = record.get("spans", [word for word in record["words"] if word["selected"]])
+    special = "[]{}" if any(span.get("different") for span in spans) else "[]"
+    for piece in record["words"] if colour else _merged(spans):
         before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
+        different = piece.get("different", False)
         if colour:
-            parts += [before, _coloured(inside, piece["probability"], piece["selected"])]
+            parts += [before, _coloured(inside, piece["probability"], piece["selected"], different)]
         else:
-            parts += [_escape(before), "[", _escape(inside), "]"]
+            opening, closing = "{}" if different else "[]"
+            parts += [_escape(before, special), opening, _escape(inside, special), closing]
     rest = text[position:]
-    return "".join([*parts, rest if colour else _escape(rest, bracket_follows=False)])
+    return "".join([*parts, rest if colour else _escape(rest, special, bracket_follows=False)])
 
 
 def _merged(spans: Sequence[Word]) -> list[Word]:
@@ -111,17 +116,19 @@ def _merged(spans: Sequence[Word]) -> list[Word]:
     return merged
 
 
-def _escape(text: str, bracket_follows: bool = True) -> str:
+def _escape(text: str, special: str, bracket_follows: bool = True) -> str:
     r"""Each bracket behind a backslash. Backslashes that stand before a bracket are doubled: after an odd number of them it
     is one of the text, after an even number one of ours."""
-    text = re.sub(r"(?<!\\)(\\*+)([\[\]])", r"\1\1\\\2", text)
+    text = re.sub(rf"(?<!\\)(\\*+)([{re.escape(special)}])", r"\1\1\\\2", text)
     return re.sub(r"(?<!\\)(\\++)\Z", r"\1\1", text) if bracket_follows else text
 
 
-def _coloured(word: str, probability: float, selected: bool) -> str:
-    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green.
+def _coloured(word: str, probability: float, selected: bool, different: bool = False) -> str:
+    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green, or magenta.
     shade = int(5 * min(max(probability, 0.0), 1.0))
-    style = f"48;5;{16 + 6 * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
+    style = (
+        f"48;5;{16 + (37 if different else 6) * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
+    )
     return f"\033[{style}m{word}\033[0m" if shade or selected else word
 
 

@@ -5,6 +5,8 @@ best words by both are proposed. The first of them are verified by encoding the 
 without all proposed words but that one. The mean of the two falls shares the credit of words that stand for each other:
 
     fall of word i = ((c(all) - c(without i)) + (c(without the proposed but i) - c(without the proposed))) / 2
+
+In which words the texts differ is in differences.py.
 """
 
 from __future__ import annotations
@@ -13,131 +15,17 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..batch_hardkuma import EncodedTokens
-from ..common.text import keep_words, remove_words
 from ..decision_hardkuma import count_at_rate
-from ..scoring_hardkuma import GateModel, ScoredText, check_selection, encodable, score_texts
-from ..words_hardkuma import Span, WordIndex, is_function_word
-
-# Sentences of our own about things that have nothing to do with each other, short and long, as people write them.
-UNRELATED = (
-    "The ferry to the island was cancelled because of fog.",
-    "Add two eggs and stir until the dough is smooth.",
-    "Interest rates rose again in the third quarter.",
-    "My sister plays the violin in a small orchestra.",
-    "The patient should not take this medicine with alcohol.",
-    "A goalkeeper saved two penalties in the last minutes.",
-    "They found a Roman coin under the kitchen floor.",
-    "Restart the server after you have changed the password.",
-    "Whales can hold their breath for more than an hour.",
-    "The court dismissed the appeal without a hearing.",
-    "He painted the old bicycle green and sold it.",
-    "Volcanic ash covered the villages in the valley.",
-    "Please bring your own cup to the meeting.",
-    "The novel tells of three brothers who inherit a farm.",
-    "Electric buses will replace diesel ones by next spring.",
-    "A child is feeding ducks at the pond.",
-    "The senator refused to answer questions about the budget.",
-    "Light from that galaxy left before the sun was born.",
-    "I lost my suitcase at the airport and nobody helped.",
-    "Bees visit apple trees earlier when winters are mild.",
-    "The theatre closes for repairs until September.",
-    "She teaches mathematics to adults in the evening.",
-    "Heavy rain damaged the railway bridge near the border.",
-    "Our team shipped the update two days late.",
-)
-# Of the spread of their cosines, above their mean.
-CHANCE_SPREADS = 3.0
-
-
-class AnchorModel(GateModel, Protocol):
-    """A model that gives the encoder's own embeddings beside gates; a `HardKumaModel` does."""
-
-    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedTokens:
-        """{"states": (batch, length, hidden), "anchor": (batch, dim)}."""
-        ...
-
-    def sentence_features(self, *inputs: Any, **options: Any) -> dict[str, Any]:
-        """{"embedding": (batch, dim)}."""
-        ...
-
-    def encoder_fingerprint(self) -> str:
-        """A digest of the encoder's weights as they are now."""
-        ...
-
-
-@torch.inference_mode()
-def embed_texts(
-    model: AnchorModel,
-    texts: Sequence[str],
-    embedding: str = "anchor",
-    *,
-    rate: float | None = None,
-    selector: str | None = None,
-    batch_size: int = 32,
-) -> Tensor:
-    """Embeddings (texts, dim), on the CPU, as `sentence_features` gives them; texts of like length run together.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> embed_texts(model, ["Marie Curie moved to Paris.", "It rains."], "rationale", rate=0.5).shape
-    torch.Size([2, 384])
-    """
-    readable = [encodable(text) for text in texts]
-    encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length)["input_ids"]
-    order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-    vectors: dict[int, Tensor] = {}
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        inputs = _pad(model, [encoded[i] for i in rows])
-        found = model.sentence_features(*inputs, embedding=embedding, rate=rate, selector=selector)
-        vectors.update(zip(rows, found["embedding"].float().cpu(), strict=True))
-    return torch.stack([vectors[i] for i in range(len(texts))])
-
-
-def _pad(model: AnchorModel, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask, (batch, length), of rows that may be empty."""
-    batch = model.tokenizer.pad({"input_ids": [row or [0] for row in rows]}, return_tensors="pt")
-    mask = batch["attention_mask"] * torch.tensor([[bool(row)] for row in rows])
-    return batch["input_ids"].to(model.device), mask.to(model.device)
-
-
-def embed_anchors(model: AnchorModel, texts: Sequence[str], batch_size: int = 32) -> Tensor:
-    """Unit vectors of the encoder's own sentence embeddings, (texts, dim), on the CPU; zeros where there is no token.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> embed_anchors(model, ["Marie Curie moved to Paris.", "It rains."]).shape
-    torch.Size([2, 384])
-    """
-    return torch.nn.functional.normalize(embed_texts(model, texts, batch_size=batch_size), dim=-1)
-
-
-def chance_similarity(model: AnchorModel, texts: Sequence[str] = UNRELATED) -> float:
-    """The cosine that two texts reach although they have nothing in common: mean + 3 standard deviations over all pairs.
-
-    Encoders differ much in this: for some every two texts are at .1, for others at .7.
-
-    Args:
-        model: in eval mode, with its tokenizer.
-        texts: at least three, unrelated to each other and of the kind to be compared. By default sentences of our own.
-
-    >>> from hardkuma import HardKumaModel
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> 0.1 < chance_similarity(model) < 0.4
-    True
-    """
-    if len(texts) < 3:
-        raise ValueError(f"chance is estimated from pairs of at least three texts, got {len(texts)}.")
-    vectors = embed_anchors(model, texts)
-    cosines = (vectors @ vectors.T)[*torch.triu_indices(len(texts), len(texts), offset=1)]
-    return float(cosines.mean() + CHANCE_SPREADS * cosines.std())
-
+from ..scoring_hardkuma import ScoredText, check_selection, score_texts
+from ..words_hardkuma import is_function_word
+from .contrasts import NEGATION_KIND, describe_languages, word_value
+from .differences import check_pair, differing, join_differences, word_chance
+from .reading import AnchorModel, ReadText, SeenText, chance_of, embed_anchors, read_texts
 
 RANDOM_DRAWS = 5
 # Without the words that carry it the similarity must be lower by this much than without any draw of as many other words.
@@ -153,9 +41,6 @@ LEAST_LINK = 0.05
 # How much the gates weigh against the pooled states in a proposal; both are standardised within the text. Chosen on STS-B
 # dev and on halves of WikiText-2 valid paragraphs, by how far the cosine falls without the words.
 GATE_WEIGHT = 0.5
-NEGATIONS = frozenset(
-    ["not", "no", "never", "nobody", "none", "nothing", "nowhere", "neither", "nor", "cannot", "without", "hardly"]
-)
 # Texts above this are taken for the same, or nearly, whatever the order of their words and whether one of them is negated.
 SAME_SIMILARITY = 0.7
 # What changes the similarity by less than this the encoder hardly sees.
@@ -184,7 +69,7 @@ def explain_pair(
     Args:
         model: a HardKumaModel in eval mode, with its tokenizer.
         rate: the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry the
-            similarity. Function words do not, unless there are no others.
+            similarity. Function words do not, unless no other word does.
         links: how many pairs of words to report at most.
         seed: for the random words of the faithfulness check.
         batch_size, use_surface, selector: as in `score_texts`.
@@ -197,17 +82,20 @@ def explain_pair(
         explained: whether words are said to carry the similarity, and the check agrees.
         reason: where not, why.
         notes: sentences about what should make the texts less similar than they are: another order of words, an English
-            negation; with the figures, and whether the encoder hardly sees it.
+            negation; with the figures, and whether the encoder hardly sees it. And on texts of different languages.
         a, b: records as of `ScoredText.select(rate)` (with the gates' decision as "selected"), whose words also have
             - fall: how far the cosine falls without the word, shared among words that stand for each other (see above);
               positive if the word makes the texts similar.
             - verified: whether that was measured by removing the word; if not, it is estimated from the pooled states.
             - carries: whether it is among the `rate` words with the largest fall, and that is at least half of what each
               would have if all words carried the same.
-            and the side also "truncated": whether the encoder, which takes so many tokens and no more, has not seen the
-            end. Words there are listed, with a fall of 0.
-        links: {"a", "b", "strength"} with the numbers of two verified words, strongest first: how much further the cosine
-            falls without the one while the other is there. None weaker than a twentieth of the similarity.
+            - differs: in [0, 1], how much it differs from the other text; see differences.py.
+            and the side also "differences": spans of neighbouring words that differ and do not carry (`join_differences`);
+            "truncated": whether the encoder, which takes so many tokens and no more, has not seen the end. Words there are
+            listed, with a fall of 0.
+        links: {"a", "b", "words", "strength"}, two verified words by their numbers and as they are written, strongest
+            first: how much further the cosine falls without the one while the other is there. None weaker than a twentieth
+            of the similarity.
         faithfulness: what removing all these words does, from one side at a time, compared with the other side as it is
             (without the same words on both sides identical texts would stay identical); mean of both.
             - similarity_without: the cosine by what was removed: the "carrying" words, as many with the "lowest" fall, as
@@ -223,6 +111,8 @@ def explain_pair(
     >>> pair = explain_pair(model, "A cat sleeps on the mat.", "My cat is called Tom.")
     >>> [word["word"] for word in pair["a"]["words"] if word["carries"]], pair["faithfulness"]["faithful"]
     (['cat'], True)
+    >>> [span["text"] for span in pair["a"]["differences"]]
+    ['sleeps on the mat']
     >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
     False
     """
@@ -253,9 +143,7 @@ def explain_pairs(
     [True, False]
     """
     for pair in pairs:
-        for name, text in zip("ab", pair, strict=True):
-            if not isinstance(text, str):
-                raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
+        check_pair(pair)
     if rate is None:
         raise ValueError("rate must be a fraction in (0, 1], got None.")
     check_selection(rate, None)
@@ -264,11 +152,14 @@ def explain_pairs(
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
     scored = dict(zip(texts, score_texts(model, texts, **options), strict=True))
-    read = dict(zip(texts, _read(model, [scored[text] for text in texts], batch_size), strict=True))
+    words = [scored[text].words for text in texts]
+    read = dict(zip(texts, read_texts(model, texts, words, batch_size), strict=True))
     if chance is None:
-        chance = _chance_of(model)
+        chance = chance_of(model)
+    of_words = word_chance(model)
     explanations = [
-        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance)) for pair in pairs
+        _Explanation([scored[text] for text in pair], [read[text] for text in pair], rate, float(chance), of_words)
+        for pair in pairs
     ]
     removed = _embed_lists(model, [explanation.removals() for explanation in explanations], batch_size)
     for explanation, vectors in zip(explanations, removed, strict=True):
@@ -277,70 +168,13 @@ def explain_pairs(
     return [explanation.answer(links, vectors) for explanation, vectors in zip(explanations, checked, strict=True)]
 
 
-class _SeenText:
-    """One text of the pair, as far as the encoder sees it."""
-
-    def __init__(self, model: AnchorModel, text: str, words: Sequence[Span]):
-        readable = encodable(text)
-        encoded = model.tokenizer(readable, truncation=True, max_length=model.max_length, return_offsets_mapping=True)
-        whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
-        self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
-        self.text = text
-        if self.truncated:
-            self.text = text[: max(end for _, end in encoded["offset_mapping"])]
-        self.words = [span for span in words if span[1] <= len(self.text)]
-        self.input_ids: list[int] = encoded["input_ids"]
-        self.offsets: list[Span] = [tuple(span) for span in encoded["offset_mapping"]]
-
-    def without(self, chosen: Iterable[int]) -> str:
-        return remove_words(self.text, [self.words[i] for i in sorted(chosen)])
-
-    def only(self, chosen: Iterable[int]) -> str:
-        return keep_words(self.text, [self.words[i] for i in sorted(chosen)])
-
-    def word(self, number: int) -> str:
-        return self.text[slice(*self.words[number])]
-
-    def members(self) -> Tensor:
-        """(words, tokens): 1 where a token touches a word."""
-        index = WordIndex([self.words], [len(self.text)])
-        starts, ends = torch.tensor([self.offsets]).unbind(-1)
-        first, count = index.touched(torch.tensor([0]), starts, ends)
-        numbers = torch.arange(len(self.words))[:, None]
-        return ((numbers >= first) & (numbers < first + count)).float()
-
-
-def _chance_of(model: AnchorModel) -> float:
-    """`chance_similarity`, computed once for an encoder's weights and pooling."""
-    key = model.encoder_fingerprint(), str(model.config.pooling_mode)
-    if key not in _CHANCES:
-        _CHANCES[key] = chance_similarity(model)
-    return _CHANCES[key]
-
-
-_CHANCES: dict[tuple[str, str], float] = {}
-
-
-@dataclass(frozen=True)
-class _ReadText:
-    """What one pass over a text gives."""
-
-    seen: _SeenText
-    anchor: Tensor  # (dim,), of length 1
-    states: Tensor  # (tokens, hidden)
-
-    @property
-    def pooled(self) -> Tensor:
-        """The mean of the states."""
-        return self.states.mean(0) if len(self.states) else self.states.new_zeros(self.states.shape[-1])
-
-
 @dataclass
 class _Side:
     """One text of the pair: what is known of its words, and which of them are chosen."""
 
-    seen: _SeenText
+    seen: SeenText
     falls: list[float]  # estimated in one pass; then measured, for the verified ones
+    differs: list[float]  # from the other text
     proposed: list[int]  # best first
     selected: list[int]  # by the gates
     verified: list[int]
@@ -360,11 +194,12 @@ class _Explanation:
     """The way from two texts, read once, to the words that carry their similarity. What must be encoded on the way is named
     by `removals` and `checks`, and its unit vectors are handed to `verify` and `answer`."""
 
-    def __init__(self, scored: Sequence[ScoredText], read: Sequence[_ReadText], rate: float, chance: float):
+    def __init__(self, scored: Sequence[ScoredText], read: Sequence[ReadText], rate: float, chance: float, of_words: float):
         self.scored, self.rate, self.chance = scored, rate, chance
         self.whole = torch.stack([text.anchor for text in read])
         self.similarity = float(self.whole[0] @ self.whole[1])
-        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], strict=True)]
+        differs = [differing(text, other, of_words) for text, other in (read, read[::-1])]
+        self.sides = [_propose(*texts, rate) for texts in zip(scored, read, read[::-1], differs, strict=True)]
         for side in self.sides:
             if self.similarity > self.chance:
                 side.verified = side.proposed[: VERIFIED if len(side.proposed) <= VERIFIED else VERIFIED_OF_MANY]
@@ -432,7 +267,8 @@ class _Explanation:
             for i, word in enumerate(record["words"]):
                 fall = side.falls[i] if i < len(side.falls) else 0.0
                 word |= {"fall": fall, "verified": i in side.verified, "carries": i in side.carrying}
-            result[name] = record
+                word["differs"] = side.differs[i] if i < len(side.differs) else 0.0
+            result[name] = {**record, "differences": join_differences(item.text, record["words"])}
         return {**result, "links": self._links(links), "faithfulness": faithfulness}
 
     def _links(self, number: int) -> list[dict[str, Any]]:
@@ -447,7 +283,10 @@ class _Explanation:
         able = [{i for i in side.verified if side.falls[i] > self._least(side)} for side in self.sides]
         least = LEAST_LINK * self.similarity
         strong = [(value, i, j) for value, (i, j) in ranked if value > least and i in able[0] and j in able[1]]
-        return [{"a": i, "b": j, "strength": value} for value, i, j in strong[:number]]
+        return [
+            {"a": i, "b": j, "words": [self.sides[0].seen.word(i), self.sides[1].seen.word(j)], "strength": value}
+            for value, i, j in strong[:number]
+        ]
 
     def _faithfulness(self, vectors: Tensor) -> dict[str, Any]:
         """The check by removal of all carrying words, which may fail."""
@@ -483,11 +322,12 @@ class _Explanation:
         return "other words lower the similarity about as much as these" if faithful is False else None
 
     def _notes(self, negation: Tensor | None) -> list[str]:
-        """What should make these texts less similar than they are, by measurement."""
+        """What should make these texts less similar than they are, by measurement; other languages or scripts."""
+        languages = describe_languages(*(side.seen.named() for side in self.sides))
+        notes = [] if languages is None else [languages]
         if self.similarity <= max(SAME_SIMILARITY, self.chance):
-            return []
+            return notes
         words = [side.named() for side in self.sides]
-        notes = []
         if words[0] != words[1] and Counter(words[0]) == Counter(words[1]):
             note = f"the texts have the same words in another order, and a similarity of {self.similarity:.2f}"
             notes.append(note + _hardly_seen(1 - self.similarity))
@@ -505,21 +345,25 @@ def _hardly_seen(change: float) -> str:
     return ": the encoder hardly sees it" if change < HARDLY_SEEN else ""
 
 
-def _propose(item: ScoredText, text: _ReadText, other: _ReadText, rate: float) -> _Side:
+def _propose(item: ScoredText, text: ReadText, other: ReadText, differs: list[float], rate: float) -> _Side:
     """The words of one text that may carry its similarity to the other, by the pooled states and the gates."""
     side = text.seen
     falls = _pooled_falls(text.states, side.members(), other.pooled) if side.words else []
     count = count_at_rate(len(side.words), rate) if side.words else 0
     gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
     ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
-    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))] or list(range(len(falls)))
-    proposed = sorted(content, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
+    least = LEAST_SHARE * float(text.anchor @ other.anchor) / max(len(falls), 1)
+    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))]
+    if not any(falls[i] > least for i in content):  # "I have the same thing."
+        content = list(range(len(falls)))
+    matched = [i for i in content if differs[i] < 1]  # what the other text contradicts does not make it similar
+    proposed = sorted(matched, key=lambda i: -ranks[i])[: max(count, min(2 * count, VERIFIED))]
     selected = [i for i, chosen in enumerate(item.decide(rate=rate)[: len(falls)]) if chosen]
-    return _Side(side, falls, proposed, selected, [], proposed[:count])
+    return _Side(side, falls, differs, proposed, selected, [], proposed[:count])
 
 
 def _negations(words: Sequence[str]) -> list[int]:
-    return [i for i, word in enumerate(words) if word in NEGATIONS or word.endswith("n't")]
+    return [i for i, word in enumerate(words) if word_value(word) == (NEGATION_KIND, 1)]
 
 
 def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size: int) -> list[Tensor]:
@@ -527,20 +371,6 @@ def _embed_lists(model: AnchorModel, lists: Sequence[Sequence[str]], batch_size:
     rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in lists for text in texts))}
     vectors = embed_anchors(model, list(rows), batch_size) if rows else torch.empty(0, 0)
     return [vectors[[rows[text] for text in texts]] for texts in lists]
-
-
-def _read(model: AnchorModel, scored: Sequence[ScoredText], batch_size: int) -> list[_ReadText]:
-    """One pass over the texts, as far as the encoder sees them."""
-    texts = [_SeenText(model, item.text, item.words) for item in scored]
-    read: list[_ReadText] = []
-    for first in range(0, len(texts), batch_size):
-        part = texts[first : first + batch_size]
-        ids, mask = _pad(model, [text.input_ids for text in part])
-        encoded = model.encode_tokens(ids, mask)
-        anchors = torch.nn.functional.normalize(encoded["anchor"].float().cpu(), dim=-1)
-        rows = zip(part, anchors, encoded["states"].float().cpu(), mask.bool().cpu(), strict=True)
-        read += [_ReadText(text, anchor, row[seen]) for text, anchor, row, seen in rows]
-    return read
 
 
 def _pooled_falls(states: Tensor, members: Tensor, other: Tensor) -> list[float]:

@@ -28,7 +28,8 @@ from ..data.cleaning import count_words
 from ..data.readers import read_rows
 from ..data.sentences import split_sentences
 from ..scoring_hardkuma import check_count, encodable
-from .pairs import AnchorModel, embed_anchors, explain_pairs
+from .pairs import explain_pairs
+from .reading import AnchorModel, embed_anchors
 
 FORMAT = "hardkuma-index-1"
 RECORD, PASSAGES, VECTORS, GRAPH = "index.json", "passages.jsonl", "vectors.npy", "vectors.faiss"

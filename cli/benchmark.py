@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.arguments import Parser
-from . import keyphrase_table
+from . import difference_table, keyphrase_table
 from .options import add_options, add_selector_option
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ examples:
   hardkuma benchmark --data corpora --model a=runs/a/model --model b=runs/b/model
   hardkuma benchmark --data corpora --model none            no gates
   hardkuma benchmark --table keyphrases --help              key phrases beside other extractors
+  hardkuma benchmark --table differences --help             words in which two texts differ, beside other methods
 
 Results, a table and an HTML report go to --output. What is done is not done again: add methods or corpora at any time.
 """
@@ -32,7 +33,7 @@ MODEL_HELP = (
     "recipes to compare them"
 )
 NO_MODEL = "none"
-TABLES = ("words", "keyphrases")  # those but the first have options of their own
+TABLES = {"keyphrases": keyphrase_table.main, "differences": difference_table.main}  # with options of their own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     from ..evaluation.baselines.registry import METHODS
     from ..evaluation.faithfulness import REMOVALS
 
-    parser.add_argument("--table", choices=TABLES, default="words", help="what is measured (default: %(default)s)")
+    parser.add_argument(
+        "--table", choices=["words", *TABLES], default="words", help="what is measured (default: %(default)s)"
+    )
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
     parser.add_argument("--model", action="append", default=[], metavar="[NAME=]CHECKPOINT", help=MODEL_HELP)
@@ -89,8 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     tables = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     tables.add_argument("--table")
-    if tables.parse_known_args(given)[0].table == "keyphrases":
-        return keyphrase_table.main(given)
+    asked = tables.parse_known_args(given)[0].table
+    if asked in TABLES:
+        return TABLES[asked](given)
     description = "Every method on the same sentences: JSON, Markdown and an HTML report."
     parser = Parser(prog="hardkuma benchmark", description=description, epilog=EXAMPLES)
     options = add_arguments(parser).parse_args(given)

@@ -1,4 +1,4 @@
-"""`hardkuma pair`: which words make two texts similar."""
+"""`hardkuma pair`: which words make two texts similar, and in which they differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.rendering.terminal import paint_pair
 from ..highlight_hardkuma import use_colour
 from .options import add_options, add_selector_option
 
-SUMMARY = "show which words make two texts similar"
+SUMMARY = "show which words make two texts similar, and in which they differ"
 EXAMPLES = """\
 examples:
   hardkuma pair "A cat sleeps on the mat." "My cat is called Tom."
@@ -22,6 +22,8 @@ Similarity is the cosine of the encoder's embeddings, as sentence-transformers g
 text is encoded again without them: those without which the cosine falls furthest carry the similarity. As a check they are
 removed together, and so are as many random words: the cosine must fall further without the former. A similarity that
 unrelated texts may have too is not explained. What the encoder hardly sees, order of words and negation, is said.
+
+Words that differ from the other text are in {braces} or another colour; `hardkuma diff` compares whole files.
 """
 
 

@@ -1,7 +1,7 @@
 """What computes the gates of a model: torch, onnxruntime, or whichever is faster on this machine.
 
-A backend takes tokens and gives probabilities. How a text is cut into tokens, and what is made of the probabilities, is the
-same for all of them.
+A backend takes tokens and gives probabilities, or the encoder's states. How a text is cut into tokens, and what is made of
+these, is the same for all of them.
 
 onnxruntime needs a graph of the checkpoint and selector. It is made when it is first wanted, compared with the model, and
 kept in the user's cache:
@@ -34,18 +34,20 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ...batch_hardkuma import content_mask, continuing_tokens
+from ...batch_hardkuma import EncodedTokens, content_mask, continuing_tokens
 from ...configuration_hardkuma import HardKumaConfig, check_choice
 from ...encoder_hardkuma import fingerprint
 from ...gate_head_hardkuma import GateHead
 from ...modeling_hardkuma import HardKumaModel
+from ...pooling_hardkuma import pool
 from ...scoring_hardkuma import ALL, GateModel, TextChunk
 from .onnx import (
-    GATES,
     SINGLE_FILE,
+    STATES,
     TOLERANCE,
     ExportError,
     GateGraph,
+    StateGraph,
     encoder_products,
     first_line,
     has_int8_instructions,
@@ -271,10 +273,34 @@ class OnnxGates:
             if tensor is None:
                 tensor = self._default(item.name, ids)
             feed[item.name] = tensor.long().numpy()
-        probabilities = torch.from_numpy(session.run([GATES], feed)[0])
-        if not bool(torch.isfinite(probabilities).all()):
+        (found,) = session.run(None, feed)
+        result = torch.from_numpy(found)
+        if not bool(torch.isfinite(result).all()):
             raise ValueError("onnxruntime returned NaN or infinity; check the encoder's weights, or use the backend torch.")
-        return probabilities
+        return result
+
+    def encode_tokens(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedTokens:
+        """The encoder's states and embeddings, as `HardKumaModel.encode_tokens` gives them; rows run on all threads."""
+        session, parts = self._session(STATES), max(1, min(self.threads, len(input_ids)))
+        batches = [
+            {"input_ids": ids, "attention_mask": mask}
+            for ids, mask in zip(input_ids.chunk(parts), attention_mask.chunk(parts), strict=True)
+        ]
+        states = torch.cat(list(self._pool.map(lambda batch: self._run(session, batch), batches)))
+        pooled = pool(states, attention_mask.bool()[:, None], self.config.pooling_modes)
+        return EncodedTokens(states=states, anchor=self.model.embed_pooled(pooled)[:, 0])
+
+    def sentence_features(
+        self, input_ids: Tensor, attention_mask: Tensor, embedding: str = "anchor", **options: Any
+    ) -> dict[str, Any]:
+        """{"embedding": (batch, dim)}, the encoder's own."""
+        if embedding != "anchor":
+            raise ValueError(f"onnxruntime gives the embedding 'anchor' alone, got {embedding!r}; use the backend torch.")
+        return {"embedding": self.encode_tokens(input_ids, attention_mask)["anchor"]}
+
+    def encoder_fingerprint(self) -> str:
+        """That of the model: what is known of it holds here too."""
+        return self.model.encoder_fingerprint()
 
     def _default(self, name: str, ids: Tensor) -> Tensor:
         if name == "continues":
@@ -324,6 +350,7 @@ class OnnxGates:
 
     def _make(self, selector: str | None) -> Any:
         name = "all selectors" if selector is None else f"the selector {selector!r}"
+        name = "the encoder's states" if selector == STATES else name
         self._log(f"exporting {name} for onnxruntime, once for this checkpoint ...")
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
@@ -416,7 +443,7 @@ def make_export(
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
     if weights > SINGLE_FILE:
         raise ExportError(f"the model has {weights / 1e9:.1f} GB of weights, more than one ONNX file can hold")
-    graph = GateGraph(model, selector).eval()
+    graph = (StateGraph(model) if selector == STATES else GateGraph(model, selector)).eval()
     batches = _probe_batches(model, graph)
     path = folder / "fp32.onnx"
     write_graph(graph, path, batches[0])
@@ -431,7 +458,7 @@ def make_export(
         _, mean = _differences(graph, smaller, batches)
         if mean <= INT8_TOLERANCE:
             return _described(smaller, {"precision": "int8", "difference": str(mean)})
-        log(f"in int8 gates differ by {mean:.3f} on average, more than {INT8_TOLERANCE}: fp32 is used.")
+        log(f"in int8 {graph.outputs[0]} differ by {mean:.3f} on average, more than {INT8_TOLERANCE}: fp32 is used.")
     return _described(path, {"precision": "fp32", "difference": str(largest)})
 
 
@@ -464,8 +491,8 @@ def _differences(graph: GateGraph, path: Path, batches: list[dict[str, Tensor]])
     largest, means = 0.0, []
     for batch in batches:
         expected = graph(*(batch[name] for name in graph.inputs))[0]
-        found = torch.from_numpy(session.run([GATES], {name: tensor.numpy() for name, tensor in batch.items()})[0])
-        distance = (found - expected).abs()
+        found = torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})[0])
+        distance = graph.distance(found, expected)
         content = content_mask(graph.model.config, batch["input_ids"], batch["attention_mask"], None)
         largest = max(largest, float(distance.max()))
         # Several selectors give (batch, K, length).

@@ -39,6 +39,7 @@ from .cards import agreement, onnx_card
 INPUTS = ("input_ids", "attention_mask", "surface_ids")
 WORDS = "continues"  # one more, of models to which it makes a difference which tokens make up a word
 GATES = "gate_probs"
+STATES = "states"  # also what stands for a selector's name where the graph of these is meant
 SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
 TOLERANCE = 1e-4  # largest difference to PyTorch that a graph may have in fp32
 # Fused with the sum before it, onnxruntime's layer norm on CPUs is several times as slow (1.31: a quarter of an int8 pass).
@@ -106,6 +107,41 @@ class GateGraph(nn.Module):
     @property
     def outputs(self) -> list[str]:
         return [GATES]
+
+    @staticmethod
+    def distance(found: Tensor, expected: Tensor) -> Tensor:
+        """How far what a file gives is from what the model gives."""
+        return (found - expected).abs()
+
+
+class StateGraph(GateGraph):
+    """The last states instead of gates, for what compares the words of two texts; zeros on padding."""
+
+    def __init__(self, model: HardKumaModel):
+        super().__init__(model)
+        self.selector = STATES
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor
+    ) -> tuple[Tensor, ...]:
+        special = self.special_tokens(input_ids)
+        batch = self.model.prepare(input_ids, attention_mask, special_tokens_mask=special)
+        states = batch.restore(self.model.encode_batch(batch).states)
+        return (states * attention_mask[..., None],)
+
+    @property
+    def inputs(self) -> list[str]:
+        return list(INPUTS[:2])
+
+    @property
+    def outputs(self) -> list[str]:
+        return [STATES]
+
+    @staticmethod
+    def distance(found: Tensor, expected: Tensor) -> Tensor:
+        """1 - the cosine, (batch, length); 0 on padding."""
+        cosines = torch.cosine_similarity(found, expected, dim=-1)
+        return torch.where(expected.any(-1), 1 - cosines, 0.0)
 
 
 def write_graph(graph: GateGraph, path: Path, feed: Mapping[str, Tensor]) -> None:

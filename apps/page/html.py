@@ -167,7 +167,7 @@ def show_pair(pair: Record) -> str:
         captions += '<p class="hk-caption">A line joins two words that match each other, as thick as that is strong.</p>'
     return (
         f'{render_verdict(pair)}<div class="linked hk-record" data-links="{escape(json.dumps(drawn))}">{texts}</div>'
-        f"{pair_legend() + captions if pair['explained'] else ''}"
+        f"{pair_legend() + captions if pair['similarity'] > pair['chance'] else ''}"
     )
 
 
@@ -233,12 +233,12 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
         reason = f'<p class="hk-caption">{escape(pair["reason"])}.</p>' if related and not pair["explained"] else ""
         (near if related else far).append(
             f'<li class="hk-record"><p class="score"><b>{match.similarity:.2f}</b> line {match.passage.row}</p>'
-            f"<div>{render_side(pair, 'b')}{reason}</div></li>"
+            f"<div>{render_side(pair, 'b', differences=False)}{reason}</div></li>"
         )
     html = '<p class="hk-verdict"><b>Nothing here answers that.</b></p>'
     if near:
         html = f'<p class="hk-verdict">The nearest of {number:,} passages.</p>'
-        html += f'<ol class="matches">{"".join(near)}</ol>{pair_legend()}'
+        html += f'<ol class="matches">{"".join(near)}</ol>{pair_legend(differences=False)}'
     if far:
         html += f'<p class="hk-caption">No closer than unrelated texts may be ({chance:.2f}):</p>'
         html += f'<ol class="matches far">{"".join(far)}</ol>'

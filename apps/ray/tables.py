@@ -22,7 +22,7 @@ from ...common.packages import require
 from ...configuration_hardkuma import check_choice
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL, check_selection, encodable, gate_records
-from ..pairs import embed_texts
+from ..reading import embed_texts
 
 if TYPE_CHECKING:
     import pandas

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
 
-from .records import FULL_FALL, Pair, Record, Word, fall_share
+from .records import FULL_FALL, Pair, Record, Word, mark_side
 from .style import BASE_STYLE, HUES, RECORD_STYLE
 
 # Belt and braces: even if a text slipped through unescaped, no browser would run or fetch anything.
@@ -43,6 +43,8 @@ def hue_class(number: int) -> str:
 
 
 def _hue(word: Word) -> str:
+    if word.get("different"):
+        return " hk-different"
     return f" {hue_class(word['hue'])}" if "hue" in word else ""
 
 
@@ -51,7 +53,8 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
 
     Args:
         words: in reading order, each with "start", "end", "probability" in [0, 1]; "note", if the note is to say something
-            else than the probability; and "hue", a number, if it is to have another colour than all others.
+            else than the probability; and "hue", a number, or "different", true, if it is to have another colour than all
+            others.
         spans: the same; a span is shaded as a whole, by its own probability. No word may cross a span's border.
 
     >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
@@ -68,7 +71,7 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
             within += 1
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
-        label = f'role="group" aria-label="selected, {escape(_note(span))}"'
+        label = f'role="group" aria-label="{"" if span.get("different") else "selected, "}{escape(_note(span))}"'
         parts.append(
             f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>'
         )
@@ -126,7 +129,8 @@ def render_record(record: Record) -> str:
 
 
 def render_pair(pair: Pair) -> str:
-    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it marked.
+    """Two texts as HTML: words shaded by how far the similarity falls without them, those that carry it marked, and in
+    another colour those that differ.
 
     Args:
         pair: what `explain_pair` returns.
@@ -172,33 +176,32 @@ def render_verdict(pair: Pair) -> str:
     return f'<p class="hk-verdict">{" ".join(sentences)}</p>'
 
 
-def render_side(pair: Pair, name: str) -> str:
-    """One text of a pair, "a" or "b": its words shaded by how far the similarity falls without each.
+def render_side(pair: Pair, name: str, differences: bool = True) -> str:
+    """One text of a pair, "a" or "b": its words shaded by how far the similarity falls without each, and, unless told
+    otherwise, by how much they differ.
 
     >>> words = [{"word": "cat", "start": 0, "end": 3, "fall": 0.125, "carries": False}]
-    >>> 'style="--share:50%"' in render_side({"explained": True, "a": {"text": "cat", "words": words}}, "a")
+    >>> pair = {"similarity": 0.5, "chance": 0.2, "explained": True, "a": {"text": "cat", "words": words}}
+    >>> 'style="--share:50%"' in render_side(pair, "a")
     True
     """
-    words = [
-        {**word, "probability": fall_share(pair, word["fall"]), "note": _fall_note(word["fall"])}
-        for word in pair[name]["words"]
-    ]
-    return render_words(pair[name]["text"], words, [word for word in words if word["carries"]])
+    return render_words(pair[name]["text"], *mark_side(pair, name, differences))
 
 
 def carried_by(side: Record) -> str:
-    """The words of one text that carry the similarity, and whether the encoder has seen all of it.
+    """The words of one text that carry the similarity, those in which it differs, and whether the encoder has seen all of
+    it.
 
-    >>> carried_by({"words": [{"word": "cat", "fall": 0.4, "carries": True}], "truncated": False})
-    'carried by <bdi>cat 0.40</bdi>'
+    >>> cat = {"word": "cat", "fall": 0.4, "carries": True}
+    >>> carried_by({"words": [cat], "differences": [{"text": "two", "differs": 1.0}], "truncated": False})
+    'carried by <bdi>cat 0.40</bdi>; differs in <bdi>two 1.00</bdi>'
     """
     listed = ", ".join(f"{escape(word['word'])} {word['fall']:.2f}" for word in side["words"] if word["carries"])
     caption = f"carried by <bdi>{listed}</bdi>" if listed else "no word carries the similarity"
+    if differences := side.get("differences"):
+        named = ", ".join(f"{escape(' '.join(span['text'].split()))} {span['differs']:.2f}" for span in differences)
+        caption += f"; differs in <bdi>{named}</bdi>"
     return caption + ("; the encoder does not see the end of this text" if side["truncated"] else "")
-
-
-def _fall_note(fall: float) -> str:
-    return f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
 
 
 def _links(pair: Pair) -> str:
@@ -224,13 +227,48 @@ def legend(shade_means: str = "probability 0", full: str = "1", outline_means: s
     return f'<p class="hk-legend"><span>{ends}</span><span>{example} &nbsp;{escape(outline_means)}</span></p>'
 
 
-def pair_legend() -> str:
-    """What shade and outline mean in `render_pair`.
+def pair_legend(differences: bool = True) -> str:
+    """What shades and outlines mean in `render_pair`.
 
-    >>> "carries the similarity" in pair_legend()
+    >>> "carries the similarity" in pair_legend(), "differs" in pair_legend(differences=False)
+    (True, False)
+    """
+    shown = legend("without it the similarity falls by 0", f"{FULL_FALL:g} or more", "carries the similarity")
+    if not differences:
+        return shown
+    example = '<span class="hk-span hk-different" style="--share:90%">word</span>'
+    return shown.removesuffix("</p>") + f"<span>{example} &nbsp;differs from the other text</span></p>"
+
+
+def render_change(change: Record) -> str:
+    """A sentence and its counterpart as HTML, one above the other, the words in which they differ marked.
+
+    Args:
+        change: what `compare_texts` or `compare_pairs` gives.
+
+    >>> word = {"word": "two", "start": 0, "end": 3, "differs": 1.0}
+    >>> side = {"text": "two", "words": [word], "differences": [{"text": "two", **word}], "row": 7, "truncated": False}
+    >>> html = render_change({"change": "new", "similarity": 0.1, "notes": [], "a": None, "b": side})
+    >>> '<span class="hk-span hk-different" style="--share:100%"' in html, "<b>new</b>, row 7 of B" in html
+    (True, True)
+    """
+    sides = {name: change[name] for name in "ab" if change[name] is not None}
+    rows = ", ".join(f"row {side['row']} of {name.upper()}" for name, side in sides.items())
+    similarity = "" if len(sides) < 2 else f", similarity {change['similarity']:.2f}"
+    notes = "".join(f" Note: {escape(note)}." for note in change["notes"])
+    shown = "".join(render_words(side["text"], *mark_side(change, name)) for name, side in sides.items())
+    caption = f"<b>{escape(change['change'])}</b>, {rows}{similarity}.{notes}"
+    return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
+
+
+def diff_legend() -> str:
+    """What the shade means in `render_change`.
+
+    >>> "differs" in diff_legend()
     True
     """
-    return legend("without it the similarity falls by 0", f"{FULL_FALL:g} or more", "carries the similarity")
+    example = '<span class="hk-span hk-different" style="--share:90%">word</span>'
+    return f'<p class="hk-legend"><span>{example} &nbsp;differs; A above, B below</span></p>'
 
 
 def document_head(title: str, style: str) -> str:

@@ -47,6 +47,8 @@ RECORD_STYLE = f"""
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }}
 .hk-text .hk-span mark, .hk-legend .hk-span mark {{ background: none; }}
 {" ".join(f".hk-hue{number} {{ --mark: var(--hue{number}); }}" for number in range(HUES))}
+.hk-different {{ --mark: var(--hue1); }}
+.hk-span.hk-different {{ border-bottom: .14em dotted rgb(var(--hue1)); }}
 .hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
 .hk-grid > * {{ min-width: 0; margin: 0; }}
 .hk-caption {{ margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }}

@@ -13,7 +13,7 @@ import torch
 from hardkuma import HardKumaModel, explain_pair
 from hardkuma.__main__ import main
 from hardkuma.apps import search
-from hardkuma.apps.pairs import embed_anchors
+from hardkuma.apps.reading import embed_anchors
 from hardkuma.apps.search import Passage, SearchIndex, read_passages
 
 TEXTS = [

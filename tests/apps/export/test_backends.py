@@ -12,7 +12,7 @@ import torch
 
 import hardkuma.apps.export.backends as backends
 import hardkuma.apps.export.onnx as graphs
-from hardkuma import HardKumaModel, TokenGatesPipeline, gate_records, score_texts
+from hardkuma import HardKumaModel, TokenGatesPipeline, find_differences, gate_records, score_texts
 from hardkuma.__main__ import main
 from hardkuma.apps.export.backends import OnnxGates, choose_backend, measure_speed
 from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
@@ -430,3 +430,17 @@ def test_what_the_command_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["gates", "--backend", "jax", "Paris"])
     assert "invalid choice: 'jax'" in capsys.readouterr().err
+
+
+def test_states_and_embeddings_are_those_of_the_model(two: HardKumaModel) -> None:
+    onnx = OnnxGates(two, threads=2, precision="fp32")
+    inputs = two.tokenizer(list(SENTENCES), padding=True, return_tensors="pt")
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    found, wanted = onnx.encode_tokens(ids, mask), two.encode_tokens(ids, mask)
+    assert torch.allclose(found["anchor"], wanted["anchor"], atol=1e-5)
+    assert torch.allclose(found["states"][mask.bool()], wanted["states"][mask.bool()], atol=1e-4)
+    pairs = [(SENTENCES[0], SENTENCES[1]), ("", "paris")]
+    ours, theirs = (find_differences(one, pairs)[0]["a"]["words"] for one in (onnx, two))
+    assert [word["differs"] for word in ours] == pytest.approx([word["differs"] for word in theirs], abs=1e-3)
+    with pytest.raises(ValueError, match="'anchor' alone, got 'rationale'"):
+        onnx.sentence_features(ids, mask, embedding="rationale")

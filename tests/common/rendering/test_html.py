@@ -130,6 +130,17 @@ def test_texts_with_nothing_in_common_are_said_to_be_so_and_a_failed_check_too()
     assert "Not explained" not in render_pair(make_pair(0.4, 0.2))
 
 
+def test_what_differs_has_a_colour_of_its_own() -> None:
+    pair = make_pair(0.5, 0.2)
+    for name in "ab":
+        pair[name]["words"] = [{**word, "differs": 0.6} for word in pair[name]["words"]]
+        pair[name]["differences"] = [{"text": "the", "start": 0, "end": 3, "differs": 0.6}]
+    shown = render_pair(pair)
+    assert shown.count('<span class="hk-span hk-different" style="--share:60%"') == 2
+    assert shown.count('<span class="hk-span" style="--share:80%"') == 2 and "differs in <bdi>the 0.60</bdi>" in shown
+    assert "hk-different" not in render_pair(pair | {"similarity": 0.1, "explained": False, "reason": "it is low"})
+
+
 def test_every_selector_has_a_hue_in_light_and_dark() -> None:
     words = [{"start": 0, "end": 1, "probability": 0.5, "hue": HUES + 1}]
     assert '<mark class="hk-hue1" style="--share:50%"' in render_words("a", words)

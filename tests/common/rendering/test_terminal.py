@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hardkuma.common.rendering.terminal import paint_pair
 from hardkuma.highlight_hardkuma import paint, safe, use_colour
 
 
@@ -67,3 +68,21 @@ def test_what_is_painted_can_be_read_back(text: str, choices: list[bool]) -> Non
 def test_spans_that_overlap_are_one_bracket() -> None:
     spans = [{"start": 4, "end": 9}, {"start": 0, "end": 5}, {"start": 9, "end": 10}]
     assert paint({"text": "ab cd efgh", "words": [], "spans": spans}, colour=False) == "[ab cd efg][h]"
+
+
+def test_words_that_carry_are_in_brackets_whatever_the_gates_select() -> None:
+    def side(text: str) -> dict:
+        words = [
+            {"word": "cat", "start": 0, "end": 3, "fall": 0.2, "carries": True, "differs": 0.0},
+            {"word": "two", "start": 5, "end": 8, "fall": 0.0, "carries": False, "differs": 1.0},
+        ]
+        found = [{"text": "two", "start": 5, "end": 8, "differs": 1.0}]
+        return {"text": text, "words": words, "spans": [words[1]], "differences": found, "truncated": False}
+
+    said = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
+    checks = {"similarity_without": {"carrying": 0.1, "random": 0.4}, "faithful": True}
+    pair = {**said, "a": side("cat {two}"), "b": side("cat {two}"), "faithfulness": checks}
+    assert "A  [cat] \\{{two}\\}\n" in paint_pair(pair, colour=False, terminal=False)
+    coloured = paint_pair(pair, colour=True, terminal=False)
+    styles = re.findall(r"\033\[48;5;(\d+)[^m]*m(\w+)", coloured)
+    assert dict((word, style) for style, word in styles) == {"cat": "40", "two": "201"}
