@@ -162,6 +162,7 @@ class EndpointHandler:
         # A task of the checkpoint's own, which transformers does not list.
         self.pipeline: Any = pipeline("token-gates", model=str(path), trust_remote_code=True)  # type: ignore[call-overload]
         self.pipeline.gate_model.batch_tokens = BATCH_TOKENS
+        self._tokenizer = self.pipeline.tokenizer
         # The server calls from several threads, and a tokenizer can be used by one at a time.
         waiting, seconds = _limit("HARDKUMA_MAX_WAITING", MAX_WAITING), _limit("HARDKUMA_MAX_SECONDS", MAX_SECONDS)
         self._turns = Turns(waiting, seconds, self.pipeline.model.encoder)
@@ -181,7 +182,7 @@ class EndpointHandler:
         parameters = _read_parameters(data.get("parameters"))
         texts = self._check_texts(inputs)
         with self._turns.take():
-            if exceeds(self.pipeline.tokenizer, texts, self.max_tokens):
+            if exceeds(self._tokenizer, texts, self.max_tokens):
                 raise RequestError(
                     413,
                     f"the texts of the request have more than {self.max_tokens} tokens together: send several requests, or "

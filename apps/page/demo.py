@@ -108,14 +108,16 @@ def _rate_option(rate: float | None) -> dict[str, Any]:
 
 def _join_sentences(text: str, sentences: Sequence[ScoredText]) -> ScoredText:
     """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
-    words, probabilities, position = [], [], 0
+    words, probabilities, weights, position = [], [], [], 0
     for item in sentences:
         start = text.index(item.text, position)
         words += [(start + first, start + past) for first, past in item.words]
         probabilities += item.probabilities
+        weights += item.weights or []
         position = start + len(item.text)
     windows = sum(item.windows for item in sentences)
-    return replace(sentences[0], text=text, words=words, probabilities=probabilities, windows=windows)
+    shared = None if sentences[0].weights is None else weights
+    return replace(sentences[0], text=text, words=words, probabilities=probabilities, windows=windows, weights=shared)
 
 
 class Demo:
