@@ -105,6 +105,7 @@ def build_app(
         middleware=[Middleware(Guard, hosts=list(hosts), frames=list(frames))],
     )
     app.router.redirect_slashes = False
+    app.state.desk = desk
     return app
 
 
