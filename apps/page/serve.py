@@ -124,7 +124,7 @@ def build_server(app: Starlette) -> uvicorn.Server:
             unsent = self.transport.get_write_buffer_size()
             if self.transport.is_closing() and not unsent:
                 return
-            busy = self.cycle is not None and not self.cycle.response_complete
+            busy = self.cycle is not None and not self.cycle.response_started
             now = (self if busy else self.cycle), unsent
             if now == before and not busy:
                 self.transport.abort()  # not close, which would wait for whoever takes no answer
