@@ -344,6 +344,11 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is no error of the handler's."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 def serve_handler(folder: Path) -> Server:
     """The handler of a checkpoint's folder, on a free port; `serve_forever` serves."""

@@ -25,7 +25,8 @@ from .space import write_space
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.applications import Starlette
+
+    from .guard import App
 
 EXAMPLES = """\
 examples:
@@ -107,7 +108,7 @@ def address(listening: socket.socket) -> str:
     return f"http://{shown}:{port}/"
 
 
-def build_server(app: Starlette) -> uvicorn.Server:
+def build_server(app: App) -> uvicorn.Server:
     """What serves the application: no routes, logs or headers of its own, and no patience with idle connections."""
     import uvicorn
     from h11 import LocalProtocolError
@@ -154,7 +155,7 @@ def build_server(app: Starlette) -> uvicorn.Server:
 
 
 @contextmanager
-def serving(app: Starlette, port: int = 0) -> Iterator[str]:
+def serving(app: App, port: int = 0) -> Iterator[str]:
     """Serve to this machine, in a thread, until the block ends; gives the address.
 
     Args:
