@@ -127,7 +127,7 @@ def build_server(app: App) -> uvicorn.Server:
                 return
             busy = self.cycle is not None and not self.cycle.response_started
             now = (self if busy else self.cycle), unsent
-            if now == before and not busy:
+            if now == before and (unsent or not busy):
                 self.transport.abort()  # not close, which would wait for whoever takes no answer
                 return
             self.loop.call_later(IDLE_SECONDS, self._look, now)

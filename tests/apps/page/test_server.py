@@ -359,7 +359,10 @@ def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             assert busy.recv(1000).split()[1] == b"200", "a question that is being answered is not idle"
             for connection in (silent, slow, endless):
                 with suppress(ConnectionResetError):
-                    assert connection.recv(10) == b""
+                    while connection.recv(
+                        1000
+                    ):  # the rest of an answer; a connection that stays open ends in a TimeoutError
+                        pass
 
 
 def test_who_takes_no_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
