@@ -158,13 +158,16 @@ def starts_sentence(text: str, start: int) -> bool:
     return i < 0 or text[i] in _SENTENCE_ENDS
 
 
-@lru_cache(maxsize=1 << 16)
 def word_class(word: str, at_start: bool = False) -> int:
     """Class id of one word's form.
 
     >>> [SURFACE_CLASSES[word_class(w)] for w in ["Paris", "NATO", "iPhone", "walks", "4x4", "東京", "@ana", "…"]]
     ['initial_inside', 'capitals', 'mixed', 'lower', 'digit', 'caseless', 'handle', 'symbol']
     """
+    return (_remembered_class if len(word) <= LONGEST_REMEMBERED else _word_class)(word, at_start)
+
+
+def _word_class(word: str, at_start: bool) -> int:
     if word[:1] in ("@", "#") and len(word) > 1:
         return _ID["handle"]
     letters = [c for c in word if c.isalpha()]
@@ -185,6 +188,11 @@ def word_class(word: str, at_start: bool = False) -> int:
     if at_start:
         return _ID["initial_start"]
     return _ID["single_capital"] if len(letters) == 1 else _ID["initial_inside"]
+
+
+# Words come again and again, but what is long does not: so many characters a word bound the memory, to some 20 MB.
+LONGEST_REMEMBERED = 32
+_remembered_class = lru_cache(maxsize=1 << 16)(_word_class)
 
 
 def word_classes(text: str, words: Iterable[Span]) -> list[int]:

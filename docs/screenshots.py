@@ -18,8 +18,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from hardkuma import load_released
-from hardkuma.apps.page.app import build_app, start
+from hardkuma.apps.page.app import build_app
 from hardkuma.apps.page.examples import TEXTS as EXAMPLES
+from hardkuma.apps.page.serve import serving
 from hardkuma.common.rendering import render_page
 from hardkuma.scoring_hardkuma import gate_records
 
@@ -57,9 +58,7 @@ def take_tab(browser: Any, url: str, tab: str, name: str, width: int = 1000, sch
 
 def main() -> None:
     model = load_released()[0]
-    app = start(build_app(model))
-    url = app.local_url
-    with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
+    with serving(build_app(model)) as url, sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         take_tab(browser, url, "text", "space.png")
         for tab in ("pair", "search", "document", "methods"):
@@ -73,7 +72,6 @@ def main() -> None:
         page.wait_for_timeout(1000)
         save(page.locator("main").screenshot(), "html-output.png")
         browser.close()
-    app.close(verbose=False)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ def dump(page: Path, profile: Path) -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """A browser of playwright, driving the system's Chromium."""
+def chromium(*flags: str) -> Iterator[Any]:
+    """A browser of playwright, driving the system's Chromium, with further flags."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
             yield browser
         finally:

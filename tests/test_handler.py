@@ -126,7 +126,7 @@ BAD = [
     ({"inputs": "x", "parameters": {"rate": 20}}, "rate must be a fraction in (0, 1], got 20.0", 422),
     ({"inputs": "x", "parameters": {"rate": "much"}}, "parameter 'rate' must be a number, got 'much'", 422),
     ({"inputs": "x", "parameters": {"rate": float("nan")}}, "parameter 'rate' must be a number, got nan", 422),
-    ({"inputs": "x", "parameters": {"rate": 0.2, "threshold": 0.5}}, "give rate or threshold, not both", 422),
+    ({"inputs": "x", "parameters": {"rate": 0.2, "threshold": 0.5}}, "give one of rate, threshold and keep", 422),
     ({"inputs": "x", "parameters": {"selector": 1}}, "parameter 'selector' must be a text, got 1", 422),
     ({"inputs": "x", "parameters": {"selector": "x"}}, "no selector 'x': this model has 'meaning'", 422),
     ({"inputs": "x", "parameters": {"rate": [0.5]}}, "parameter 'rate' must be a number, got [0.5]", 422),
@@ -178,18 +178,17 @@ def test_turns_are_taken_one_by_one_by_few_and_not_for_ever(folder: Path, monkey
             with turns.take():
                 order.append(name)
         except ValueError as error:
-            assert error.status == 503
-            return str(error)
+            return f"{error.status} {error}"
         return "had it"
 
     with ThreadPoolExecutor(2) as pool, turns.take():
         waiting = [pool.submit(take, name) for name in "ab"]
-        while turns._present < 3:
+        while len(turns._line) < 3:
             time.sleep(0.01)
-        assert take("c") == "Busy: 2 others are waiting already. Try again in a moment." and order == []
+        assert take("c") == "429 Busy: 2 others are waiting already. Try again in 5 seconds." and order == []
         late = {future.result() for future in waiting}
-    assert late == {"Busy: the turn did not come within 2 seconds. Try again in a moment."}
-    assert take("d") == "had it" and order == ["d"] and turns._present == 0, "nothing is left behind"
+    assert late == {"503 Busy: the turn did not come within 2 seconds. Try again in a moment."}
+    assert take("d") == "had it" and order == ["d"] and not turns._line, "nothing is left behind"
     with pytest.raises(KeyError), turns.take():
         raise KeyError("what fails in a turn gives it back")
     assert take("e") == "had it"
@@ -206,8 +205,82 @@ def test_a_crowd_is_told_to_come_again(ask: Ask, handler: Any, monkeypatch: pyte
         served.set()
     assert sorted(status for status, _ in (answer.result() for answer in answers)) == [200] * 3 + [400] * 5
     assert {body["error"] for status, body in (answer.result() for answer in answers) if status == 400} == {
-        "Busy: 2 others are waiting already. Try again in a moment."
+        "Busy: 2 others are waiting already. Try again in 5 seconds."
     }
+
+
+def test_turns_come_in_order_and_who_leaves_gives_up_the_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_handler(folder, monkeypatch)
+    turns, order = module.Turns(waiting=3, seconds=20), []
+    tickets = [module.Ticket(20) for _ in range(3)]
+
+    def take(number: int) -> int:
+        try:
+            with turns.take(tickets[number]):
+                order.append(number)
+        except module.RequestError as error:
+            return error.status
+        return 200
+
+    with ThreadPoolExecutor(3) as pool:
+        with turns.take():
+            waiting = []
+            for number in range(3):
+                waiting.append(pool.submit(take, number))
+                while len(turns._line) < number + 2:
+                    time.sleep(0.01)
+            turns.leave(tickets[1])
+            assert waiting[1].result(timeout=5) == 499, "at once, not when its turn comes"
+            assert len(turns._line) == 3
+        assert [future.result() for future in waiting] == [200, 499, 200]
+    assert order == [0, 2]
+
+
+def test_a_request_stops_between_batches_when_its_time_is_over(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    counting = handler.pipeline.model.encoder.register_forward_hook(lambda *_: passes.append(1) or time.sleep(0.3))
+    monkeypatch.setattr(handler.pipeline.gate_model, "batch_tokens", 8)
+    try:
+        monkeypatch.setattr(handler._turns, "seconds", 0.5)
+        with pytest.raises(ValueError, match=r"There is no answer after 0\.5 seconds") as caught:
+            handler({"inputs": ["marie curie moved to paris in 1891"] * 10})
+        assert caught.value.status == 503 and 1 <= len(passes) <= 3
+    finally:
+        counting.remove()
+    monkeypatch.undo()
+    assert handler({"inputs": "Rain again."})["words"], "nothing is left behind"
+
+
+def test_batches_are_bounded_by_tokens(handler: Any) -> None:
+    shapes = []
+    encoder = handler.pipeline.model.encoder
+    with encoder.register_forward_pre_hook(lambda _, args, kwargs: shapes.append(kwargs), with_kwargs=True):
+        handler({"inputs": ["the ferry leaves at noon " * 100] * 12})
+    tokens = [next(value for value in kwargs.values() if hasattr(value, "shape")).shape[:2].numel() for kwargs in shapes]
+    assert len(tokens) > 2 and max(tokens) <= 2048
+
+
+def test_tokens_of_a_request_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARDKUMA_MAX_CHARACTERS", raising=False)
+    handler = load_handler(folder, monkeypatch).EndpointHandler(str(folder))
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="more than 16384 tokens together: send several requests") as caught:
+        handler({"inputs": ["." * 20_000] * 6})
+    assert caught.value.status == 413 and time.monotonic() - start < 5, "it took 44 seconds"
+    monkeypatch.setenv("HARDKUMA_MAX_TOKENS", "10")
+    handler = load_handler(folder, monkeypatch).EndpointHandler(str(folder))
+    assert len(handler({"inputs": ["Rain again.", "Rain."]})) == 2, "5 and 4, with those at the ends"
+    with pytest.raises(ValueError, match="more than 10 tokens"):
+        handler({"inputs": ["Rain again.", "Rain", "Rain"]})
+
+
+@pytest.mark.parametrize("body", [{"x" * 10**6: 1, "inputs": "x"}, {"inputs": "x", "parameters": {"x" * 10**6: 1}}])
+def test_what_was_sent_is_not_repeated_at_length(body: Any, handler: Any) -> None:
+    with pytest.raises(ValueError, match="unknown") as caught:
+        handler(body)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ValueError, match="has 1000000 characters; at most 200"):
+        handler({"inputs": "x", "parameters": {"selector": "x" * 10**6}})
 
 
 def test_limits_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

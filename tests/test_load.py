@@ -1,4 +1,4 @@
-"""Handler and demo with ten clients at once for some seconds: what benchmarks/scale.py does with fifty for a minute."""
+"""Handler and page with ten clients at once for some seconds; benchmarks/hostile_clients.py has fifty for a minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENTS, SECONDS, MOST = 10, 5, 400
 
 @pytest.fixture(scope="module")
 def load() -> Iterator[ModuleType]:
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "scale.py"
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "hostile_clients.py"
     spec = importlib.util.spec_from_file_location("load_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -56,15 +56,13 @@ def test_handler(load: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_demo(load: ModuleType) -> None:
-    pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
-    from hardkuma.apps.page.app import build_app, start
+def test_page(load: ModuleType) -> None:
+    pytest.importorskip("uvicorn", reason="the demo needs uvicorn: pip install 'hardkuma[demo]'")
+    from hardkuma.apps.page.app import build_app
+    from hardkuma.apps.page.serve import serving
 
-    app = start(build_app(load_released()[0]))
-    try:
-        check(load, app.local_url.rstrip("/"), "demo")
-    finally:
-        app.close(verbose=False)
+    with serving(build_app(load_released()[0])) as url:
+        check(load, url.rstrip("/"), "page")
 
 
 def test_a_wrong_answer_would_be_seen(load: ModuleType) -> None:

@@ -333,13 +333,13 @@ def test_the_benchmark_has_the_released_gates(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_demo_is_handed_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # as if it were not installed
     assert status_of(["demo"]) == 1
     assert "pip install" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_demo_with_130(forks: ForkServer) -> None:
-    pytest.importorskip("gradio")
+    pytest.importorskip("uvicorn")
     shown, screen = os.pipe()
     process = forks.start(COMMAND, "demo", stdout=screen)
     os.close(screen)

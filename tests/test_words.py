@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.words_hardkuma import (
+    LONGEST_REMEMBERED,
     NUM_SURFACE_CLASSES,
     SURFACE_CLASSES,
     SurfaceStatistics,
@@ -220,3 +222,18 @@ def test_tokens_that_go_on_with_a_word() -> None:
 def test_a_token_over_several_words_is_of_the_first() -> None:
     offsets = [(0, 1), (1, 4), (4, 5)]  # a|b c|d: the middle token ends one word and starts the next
     assert continues_batch(["ab cd"], [offsets]).tolist() == [[0, 1, 0]]
+
+
+def test_long_words_are_not_kept_in_memory() -> None:
+    """30 requests of long words made 650 MB of it: what is remembered is bounded by its bytes."""
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            word_class(f"{number:06d}" + "x" * 20_000)
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+        for number in range(1 << 17):
+            word_class(f"{number:06d}" + "\U0001f600" * (LONGEST_REMEMBERED - 6))
+        assert tracemalloc.get_traced_memory()[0] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    assert word_class("x" * 100) == word_class("x") and word_class("Xx" * 100, True) == word_class("Xx", True)

@@ -1,1 +1,1 @@
-"""The demonstration page: a Gradio app, and the same as a complete Hugging Face Space."""
+"""The demonstration page: a web server of our own, and the same as a complete Hugging Face Space."""

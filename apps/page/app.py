@@ -1,30 +1,36 @@
-"""The demo as a Gradio server with a page of our own: one text, two texts, search, documents, other methods.
+"""The demo as a web server with a page of our own: one text, two texts, search, documents, other methods.
 
 The page is page.html, page.css and page.js beside this file. It asks `show/TAB` and puts the HTML of the answer in its
-place. Nothing is fetched from elsewhere, nothing is reported to anyone and no text is stored. A content security policy
-holds the browser to that.
+place. These are all routes that there are:
+
+    GET   /  /page.css  /page.js  /health
+    POST  /show/TAB  /save/KIND                  JSON in and out; status 200, or what was wrong in the same place
+
+Nothing is fetched from elsewhere, nothing is reported to anyone, and nothing is written to the disk. guard.py says who may
+ask.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
-import gradio as gr
-from starlette.concurrency import run_in_threadpool
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from ...common.models import load_released
 from ...common.rendering.style import COLOURS, RECORD_STYLE, SANS
-from ...handler import RequestError
+from ...handler import MAX_NAME, MAX_SECONDS, RETRY_SECONDS, RequestError, Ticket, Turns
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL
 from .demo import (
@@ -37,6 +43,7 @@ from .demo import (
     Demo,
 )
 from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
+from .guard import Guard
 from .html import (
     as_file,
     show_comparison,
@@ -50,95 +57,140 @@ from .html import (
 
 HERE = Path(__file__).parent
 START_PERCENT = 20
-MAX_BODY = 4_000_000  # bytes of a question as it is sent: the longest texts fit, in any script
-BODY_SECONDS = 30  # that a browser may take to send it
-# The types of ASGI, as https://asgi.readthedocs.io names them.
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
-# No script within the page, not even our own, ever runs; shades are style attributes, and saved files are blobs.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'"
-)
+MAX_BODY = 2_500_000  # bytes of a question as it is sent: the longest texts fit, in any script
+BODY_SECONDS = 20  # that a browser may take to send it
+MAX_WAITING = 16  # for the encoder, which runs for one visitor at a time
+MAX_OPEN = 64  # questions at a time, those that are still being sent too; they bound the memory for what is sent
 # What a tab shows: HTML by the id of the element that it goes into.
 Parts = dict[str, str]
 
 
-def build_app(model: HardKumaModel | None = None, selector: str | None = None) -> gr.Server:
-    """The page and its answers as a `gradio.Server`; `start` starts it.
+def build_app(
+    model: HardKumaModel | None = None, selector: str | None = None, hosts: Iterable[str] = (), frames: Iterable[str] = ()
+) -> Starlette:
+    """The page and its answers as an ASGI application; `serve.serving` serves it.
 
     Args:
-        model: in eval mode, with its tokenizer; the released gates by default.
+        model: in eval mode, with its tokenizer; the released gates by default. It is the application's own from now on.
         selector: the name of the selector to start with; "meaning" by default, or the first. Of a model with several
             the page has a choice.
+        hosts: names that the page may be asked for by, beside those of this machine alone; "*" for any.
+        frames: origins whose pages may show ours in a frame.
 
-    >>> build_app().title
-    'HardKuma'
+    >>> sorted(route.path for route in build_app().routes)
+    ['/', '/health', '/page.css', '/page.js', '/save/{name}', '/show/{name}']
     """
     demo = Demo(load_released()[0] if model is None else model, selector)
-    app = gr.Server(title="HardKuma", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(PolicyHeader)
-    page, style = render_index(demo), render_style()
-    script = (HERE / "page.js").read_text(encoding="utf-8")
     answers = Answers(demo)
+    desk = Desk(Turns(MAX_WAITING, MAX_SECONDS, demo.model.encoder))
     demo.pair(*PAIRS[0])  # what unrelated texts have in common is estimated once, before anybody waits for it
 
-    @app.get("/", response_class=HTMLResponse)
-    def index() -> str:
-        return page
+    async def show(request: Request) -> Response:
+        tab = request.path_params["name"]
+        return await desk.answer(request, answers.tabs.get(tab), lambda message: {tab: show_problem(message)})
 
-    @app.get("/page.css")
-    def stylesheet() -> Response:
-        return Response(style, media_type="text/css")
+    async def save(request: Request) -> Response:
+        kind = request.path_params["name"]
+        return await desk.answer(request, answers.files.get(kind), lambda message: {"problem": message})
 
-    @app.get("/page.js")
-    def javascript() -> Response:
-        return Response(script, media_type="text/javascript")
-
-    @app.post("/show/{tab}")
-    async def show(tab: str, request: Request) -> Response:
-        return await answer(answers.tabs.get(tab), request, lambda message: {tab: show_problem(message)})
-
-    @app.post("/save/{kind}")
-    async def save(kind: str, request: Request) -> Response:
-        return await answer(answers.files.get(kind), request, lambda message: {"problem": message})
-
+    app = Starlette(
+        routes=[
+            _file("/", render_index(demo), "text/html"),
+            _file("/page.css", render_style(), "text/css"),
+            _file("/page.js", (HERE / "page.js").read_text(encoding="utf-8"), "text/javascript"),
+            _file("/health", json.dumps({"status": "ok"}), "application/json"),
+            Route("/show/{name}", show, methods=["POST"]),
+            Route("/save/{name}", save, methods=["POST"]),
+        ],
+        middleware=[Middleware(Guard, hosts=list(hosts), frames=list(frames))],
+    )
+    app.router.redirect_slashes = False
+    app.state.desk = desk
     return app
 
 
-async def answer(
-    function: Callable[[Query], dict[str, str]] | None, request: Request, explain: Callable[[str], dict[str, str]]
-) -> Response:
-    """What a function makes of a request, in a thread of its own; what is wrong with the request is an answer too."""
-    if function is None:
-        return JSONResponse({}, status_code=404)
-    try:
-        query = Query.parse(await read_body(request))
-        return JSONResponse(await run_in_threadpool(function, query))
-    except RequestError as error:  # too large, too slow, or too many at once
-        return JSONResponse(explain(str(error)), status_code=error.status)
-    except ValueError as error:
-        return JSONResponse(explain(str(error)))
+def _file(path: str, content: str, media_type: str) -> Route:
+    """A route that always gives the same."""
+
+    async def give(_: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return Route(path, give, methods=["GET"])
+
+
+class Desk:
+    """Where questions arrive, wait for their turn and are answered; each in a thread of its own.
+
+    Args:
+        turns: whose turn it is to have the encoder.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns, self.open = turns, 0
+        self.threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix="question")
+
+    async def answer(
+        self,
+        request: Request,
+        function: Callable[[Query], dict[str, str]] | None,
+        explain: Callable[[str], dict[str, str]],
+    ) -> Response:
+        """What a function makes of a request; what is wrong with the request is an answer too."""
+        if function is None:
+            return JSONResponse({}, status_code=404)
+        try:
+            if self.open >= MAX_OPEN:
+                raise RequestError(429, f"Busy: {self.open} others are asking. Try again in {RETRY_SECONDS} seconds.")
+            self.open += 1
+            try:
+                return JSONResponse(await self._answer(request, function))
+            finally:
+                self.open -= 1
+        except ValueError as error:
+            status = error.status if isinstance(error, RequestError) else 422
+            headers = {"retry-after": str(RETRY_SECONDS)} if status in (429, 503) else None
+            return JSONResponse(explain(str(error)), status_code=status, headers=headers)
+
+    async def _answer(self, request: Request, function: Callable[[Query], dict[str, str]]) -> dict[str, str]:
+        body, ticket = await read_body(request), Ticket(self.turns.seconds)
+
+        def run() -> dict[str, str]:
+            query = Query.parse(body)
+            with self.turns.take(ticket):
+                return function(query)
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            self.turns.leave(ticket)
+
+        watching = asyncio.create_task(watch())
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.threads, run)
+        finally:
+            watching.cancel()
+            self.turns.leave(ticket)  # where the server ends, nobody waits either
 
 
 async def read_body(request: Request) -> bytes:
-    """The body of a request. Of one that is too long no more is kept; whoever sends it hears why when all is sent."""
-    body, size = bytearray(), 0
+    """The body of a request; of one that is too long no more is read than shows it."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # no other page can send it without asking first
+        raise RequestError(415, f"The question must be application/json, got {kind[:60]!r}.")
+    announced = request.headers.get("content-length", "0")
+    body = bytearray()
     try:
+        if int(announced) > MAX_BODY:
+            raise RequestError(413, f"The question has {int(announced):,} bytes; at most {MAX_BODY:,} fit here.")
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
-                size += len(chunk)
-                if size <= MAX_BODY:
-                    body += chunk
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise RequestError(413, f"The question has more than {MAX_BODY:,} bytes, which is what fits here.")
     except TimeoutError:
         raise RequestError(408, f"The question did not arrive within {BODY_SECONDS} seconds.") from None
     except ClientDisconnect:
         raise RequestError(400, "The question was broken off.") from None
-    if size > MAX_BODY:
-        raise RequestError(413, f"The question has {size:,} bytes; at most {MAX_BODY:,} fit here.")
     return bytes(body)
 
 
@@ -160,7 +212,7 @@ class Query:
 
     @classmethod
     def parse(cls, body: bytes) -> Query:
-        """The query of a request's body; a ValueError says what is wrong with it.
+        """The query of a request's body; a `RequestError` says what is wrong with it.
 
         >>> Query.parse(b'{"text": "Hi", "percent": 20}')
         Query(text='Hi', second='', selector=None, percent=20.0)
@@ -168,9 +220,9 @@ class Query:
         try:
             values = json.loads(body)
         except (ValueError, RecursionError):
-            raise ValueError("The question must be JSON.") from None
+            raise RequestError(400, "The question must be JSON.") from None
         if not isinstance(values, dict):
-            raise ValueError(f"The question must be a JSON object, got a {type(values).__name__}.")
+            raise RequestError(400, f"The question must be a JSON object, got a {type(values).__name__}.")
         return cls(
             **{field.name: _checked(field.name, values[field.name]) for field in fields(cls) if field.name in values}
         )
@@ -181,11 +233,16 @@ def _checked(name: str, value: Any) -> Any:
         return None
     if name != "percent":
         if not isinstance(value, str):
-            raise ValueError(f"{name} must be a text, got a {type(value).__name__}.")
+            raise RequestError(400, f"{name} must be a text, got a {type(value).__name__}.")
+        if name == "selector" and len(value) > MAX_NAME:  # it would be repeated in the message
+            raise RequestError(422, f"selector has {len(value):,} characters; at most {MAX_NAME}.")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"percent must be a number, got a {type(value).__name__}.")
-    return float(value)
+        raise RequestError(400, f"percent must be a number, got a {type(value).__name__}.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise RequestError(422, "percent has more digits than a number can have here.") from None
 
 
 class Answers:
@@ -269,6 +326,7 @@ def render_index(demo: Demo) -> str:
         "limit_passages": MAX_CHARACTERS_PASSAGES,
         "max_passages": f"{MAX_PASSAGES:,}",
         "limit_compared": MAX_CHARACTERS_COMPARED,
+        "max_body": MAX_BODY,
         "low": RATES[0],
         "high": RATES[1],
         "percent": START_PERCENT,
@@ -284,43 +342,3 @@ def _choice(name: str, value: str, checked: bool) -> str:
 def _example(label: str, **fields: str) -> str:
     data = " ".join(f'data-{name}="{escape(value)}"' for name, value in fields.items())
     return f'<button type="button" class="example" {data}>{escape(label)}</button>'
-
-
-def start(app: gr.Server, **options: Any) -> gr.Blocks:
-    """Serve the page, to this machine only and with nothing of Gradio's own pages; returns at once.
-
-    Args:
-        options: of `gradio.Server.launch`, for example `server_port`.
-
-    Returns:
-        what runs: it has `local_url`, `is_running` and `close()`.
-    """
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # a server has no argument for it
-    own: dict[str, Any] = {"ssr_mode": False, "pwa": False, "mcp_server": False, "run_history": False, "footer_links": []}
-    app.launch(share=False, quiet=True, prevent_thread_lock=True, **own, **options)
-    return app.get_blocks()
-
-
-class PolicyHeader:
-    """ASGI middleware that adds the policy to every answer.
-
-    >>> import asyncio
-    >>> async def app(scope, receive, send):
-    ...     await send({"type": "http.response.start", "headers": []})
-    >>> async def send(message):
-    ...     print(message["headers"][0][0])
-    >>> asyncio.run(PolicyHeader(app)({}, None, send))
-    b'content-security-policy'
-    """
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        async def send_with_policy(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                added = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff")]
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        await self.app(scope, receive, send_with_policy)

@@ -4,14 +4,14 @@ beside other methods."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...data.sentences import join_lines
 from ...evaluation.baselines import METHODS, SentenceEncoder
-from ...handler import Turns
+from ...handler import BATCH_TOKENS, MAX_TOKENS, RequestError, exceeds
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import ALL, Record, ScoredText, encodable, score_selectors, score_texts
 from ...words_hardkuma import find_words
@@ -27,16 +27,43 @@ MAX_CHARACTERS_COMPARED = 1_000
 MAX_WORDS_COMPARED = 150
 MAX_PASSAGES = 2_000
 MAX_CHARACTERS_PASSAGES = 400_000
+MAX_TOKENS_LONG = 65_536  # of a document, or of passages: that of 200,000 characters of English, and more
 WHOLE_FILES = "use `hardkuma search` for whole files"
-# The encoder runs for one visitor at a time. The longest document takes some seconds, so more would wait in vain.
-MAX_WAITING = 16
-MAX_SECONDS = 60
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
 BASELINES = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 # Answers that are kept, in memory alone. A text or document is encoded once, for every selector and share; pairs, searches
 # and comparisons once for each selector, and the former two for each share, since other words are removed then.
-REMEMBERED, REMEMBERED_LONG = 32, 4
+REMEMBERED, REMEMBERED_CHARACTERS = 32, 250_000
 MATCHES, TERMS = 5, 20
+
+
+Answer = TypeVar("Answer")
+
+
+class Remembered(Generic[Answer]):
+    """A function whose last answers are kept, but no more than so many, and not of more text than so many characters.
+
+    >>> double = Remembered(lambda text: text * 2, answers=2, characters=10)
+    >>> double("a"), double("a" * 12), len(double.known)
+    ('aa', 'aaaaaaaaaaaaaaaaaaaaaaaa', 1)
+    """
+
+    def __init__(self, function: Callable[..., Answer], answers: int, characters: int) -> None:
+        self.function, self.answers, self.characters = function, answers, characters
+        self.known: OrderedDict[tuple[Hashable, ...], Answer] = OrderedDict()
+
+    def __call__(self, *arguments: Hashable) -> Answer:
+        if arguments in self.known:
+            self.known.move_to_end(arguments)
+            return self.known[arguments]
+        answer = self.known[arguments] = self.function(*arguments)  # an error is not remembered
+        while len(self.known) > self.answers or (len(self.known) > 1 and self._size() > self.characters):
+            self.known.popitem(last=False)
+        return answer
+
+    def _size(self) -> int:
+        """An answer is as long as the texts that were asked for, more or less."""
+        return sum(len(text) for arguments in self.known for text in arguments if isinstance(text, str))
 
 
 @dataclass(frozen=True)
@@ -81,18 +108,21 @@ def _rate_option(rate: float | None) -> dict[str, Any]:
 
 def _join_sentences(text: str, sentences: Sequence[ScoredText]) -> ScoredText:
     """The words of a long text, each as in its sentence alone: what is read together must not outshine the rest."""
-    words, probabilities, position, whole = [], [], 0, join_lines(text)
+    words, probabilities, weights, position, whole = [], [], [], 0, join_lines(text)
     for item in sentences:
         start = whole.index(item.text, position)
         words += [(start + first, start + past) for first, past in item.words]
         probabilities += item.probabilities
+        weights += item.weights or []
         position = start + len(item.text)
     windows = sum(item.windows for item in sentences)
-    return replace(sentences[0], text=text, words=words, probabilities=probabilities, windows=windows)
+    shared = None if sentences[0].weights is None else weights
+    return replace(sentences[0], text=text, words=words, probabilities=probabilities, windows=windows, weights=shared)
 
 
 class Demo:
-    """The computations of the page, for one model; the encoder runs here and nowhere else, for one visitor at a time.
+    """The computations of the page, for one model; the encoder runs here and nowhere else. One call at a time: see
+    `handler.Turns`.
 
     >>> from hardkuma import load_released
     >>> scored = Demo(load_released()[0]).score("Marie Curie moved to Paris.")
@@ -105,14 +135,14 @@ class Demo:
         self.names, number = model.config.names, model.config.find_selector(selector)
         self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
-        self.turns = Turns(MAX_WAITING, MAX_SECONDS)
-        # Errors are not remembered, nor is anything beyond this process.
-        self._scored = lru_cache(REMEMBERED)(self._score_all)
-        self._compared = lru_cache(REMEMBERED)(self._compare)
-        self._explained = lru_cache(REMEMBERED)(self._explain)
-        self._indexed = lru_cache(REMEMBERED_LONG)(self._index)
-        self._read = lru_cache(REMEMBERED_LONG)(self._score_sentences)
-        self._matched = lru_cache(REMEMBERED)(self._search)
+        model.batch_tokens = BATCH_TOKENS  # who leaves is noticed between batches
+        kept = REMEMBERED, REMEMBERED_CHARACTERS
+        self._scored = Remembered(self._score_all, *kept)
+        self._compared = Remembered(self._compare, *kept)
+        self._explained = Remembered(self._explain, *kept)
+        self._indexed = Remembered(self._index, *kept)
+        self._read = Remembered(self._score_sentences, *kept)
+        self._matched = Remembered(self._search, *kept)
 
     def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
@@ -121,20 +151,16 @@ class Demo:
     def score_all(self, text: str) -> dict[str, ScoredText]:
         """By the name of every selector; one encoding for all of them."""
         checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
-        with self.turns.take():
-            return self._scored(checked)
+        self._check_tokens(checked, MAX_TOKENS)
+        return self._scored(checked)
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""
-        first, second = check_compared(a), check_compared(b)
-        with self.turns.take():
-            return self._explained(first, second, as_fraction(percent), selector or self.selector)
+        return self._explained(check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector)
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and other methods on one text, the gates first."""
-        checked = check_compared(text)
-        with self.turns.take():
-            return self._compared(checked, selector or self.selector)
+        return self._compared(check_compared(text), selector or self.selector)
 
     def search(
         self, passages: str, question: str, percent: float | None = None, selector: str | None = None
@@ -142,8 +168,8 @@ class Demo:
         """How many passages there are, one a line or several of a long one, and those nearest to the question."""
         lines = check_lines(passages)
         asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
-        with self.turns.take():
-            return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
+        self._check_tokens(lines, MAX_TOKENS_LONG)
+        return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
@@ -152,8 +178,8 @@ class Demo:
         of the selector, which may be "all"."""
         checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma keyphrases`")
         names = list(self.names) if selector == ALL else [self._name(selector)]
-        with self.turns.take():
-            of_selectors = self._read(checked)
+        self._check_tokens(checked, MAX_TOKENS_LONG)
+        of_selectors = self._read(checked)
         best: dict[str, tuple[str, Record]] = {}
         for name in names:
             for term in rank_terms(self.model, checked, of_selectors[name], TERMS):
@@ -166,6 +192,11 @@ class Demo:
     def _name(self, selector: str | None) -> str:
         """The selector that is named, or the one that the page starts with; an unknown one is an error."""
         return self.names[self.model.config.find_selector(selector or self.selector)]
+
+    def _check_tokens(self, text: str, most: int) -> None:
+        """Characters say little about the work: a row of full stops has a token for each."""
+        if exceeds(self.model.tokenizer, [text], most):
+            raise RequestError(413, f"The text has more than {most:,} tokens, which is what the encoder reads. Shorten it.")
 
     def _index(self, lines: str) -> SearchIndex:
         pieces = ((row, piece) for row, line in enumerate(lines.split("\n"), start=1) for piece in cut_passage(line))

@@ -32,10 +32,14 @@ function fitSettings(panel) {
   }
 }
 
-function post(address, query) {
-  const headers = {"Content-Type": "application/json"};
-  return fetch(address, {method: "POST", headers, body: query}).then((reply) => reply.json());
+async function post(address, query, refuse) {
+  const body = new Blob([query]), most = Number(document.body.dataset.most), say = (number) => number.toLocaleString("en");
+  if (body.size > most) return refuse(`The question has ${say(body.size)} bytes; at most ${say(most)} fit here.`);
+  const reply = await fetch(address, {method: "POST", headers: {"Content-Type": "application/json"}, body});
+  return reply.json();
 }
+
+function problem(message) { return `<p class="hk-problem" role="alert">${message}</p>`; }
 
 class Panel {
   constructor(element) {
@@ -118,10 +122,11 @@ class Panel {
     const busy = setTimeout(() => this.element.classList.add("busy"), 500);
     this.answer.setAttribute("aria-busy", "true");
     try {
-      const parts = await post(`show/${this.element.dataset.tab}`, query);
+      const tab = this.element.dataset.tab;
+      const parts = await post(`show/${tab}`, query, (message) => ({[tab]: problem(message)}));
       for (const [id, html] of Object.entries(parts)) document.getElementById(id).innerHTML = html;
     } catch {
-      this.answer.innerHTML = `<p class="hk-problem" role="alert">${NO_ANSWER}</p>`;
+      this.answer.innerHTML = problem(NO_ANSWER);
     }
     this.shown = query;
     this.shownTexts = texts;
@@ -135,7 +140,7 @@ class Panel {
   }
 
   async save(kind) {  // the file is made here from what the server sends: none is written there
-    const file = await post(`save/${kind}`, this.query()).catch(() => ({problem: NO_ANSWER}));
+    const file = await post(`save/${kind}`, this.query(), (message) => ({problem: message})).catch(() => ({problem: NO_ANSWER}));
     this.sayUnsaved(file.problem ?? "");
     if (file.problem) return;
     const link = document.createElement("a");

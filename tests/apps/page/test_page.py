@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
 import random
 import re
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,28 +12,26 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("gradio", reason="the demo needs gradio: pip install 'hardkuma[demo]'")
-
-from starlette.requests import Request
+pytest.importorskip("starlette", reason="the demo needs starlette: pip install 'hardkuma[demo]'")
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.apps.page import app as page
-from hardkuma.apps.page.app import MAX_BODY, Answers, Query, build_app, render_index, start
+from hardkuma.apps.page.app import MAX_BODY, Answers, Query, build_app, render_index
 from hardkuma.apps.page.demo import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
     Demo,
+    _join_sentences,
     as_fraction,
     check_compared,
     check_lines,
 )
 from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from hardkuma.apps.page.html import as_file, merge_selectors, show_record, show_selectors
+from hardkuma.apps.page.serve import serving
 from hardkuma.apps.pairs import explain_pair
 from hardkuma.apps.search import SearchIndex
 from hardkuma.apps.terms import find_terms
 from hardkuma.common.rendering.style import HUES
-from hardkuma.handler import Turns
 from hardkuma.scoring_hardkuma import ScoredText, gate_records, score_texts
 from tests.browser import chromium, needs_chromium
 
@@ -63,9 +58,8 @@ class Passes:
 def served(minilm: HardKumaModel) -> Iterator[tuple[str, Passes]]:
     """The app on a free port of this machine, and the encoder's counter."""
     passes = Passes(minilm)
-    app = start(build_app(minilm))
-    yield app.local_url, passes
-    app.close(verbose=False)
+    with serving(build_app(minilm)) as url:
+        yield url, passes
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +224,16 @@ def test_limits_are_said_and_a_long_paste_loses_nothing(open_page: Callable, ser
     take_share(page, 1)
     assert settled(page, "#text") == "Type or paste a text first."
     assert passes.count == before
+
+
+@needs_chromium
+def test_what_is_too_long_to_be_sent_stays_in_the_browser(open_page: Callable, tmp_path: Path) -> None:
+    page, sent = open_page("document"), []
+    page.on("request", lambda request: sent.append(request.url))
+    (tmp_path / "long.txt").write_text("x" * MAX_BODY)
+    page.locator("#panel-document [type=file]").set_input_files(tmp_path / "long.txt")
+    page.locator("#document [role=alert]").get_by_text(f"bytes; at most {MAX_BODY:,} fit here.").wait_for()
+    assert not sent
 
 
 @needs_chromium
@@ -547,53 +551,6 @@ def test_nothing_leaves_this_machine(served: tuple[str, Passes]) -> None:
     assert re.findall(r"https?://\S+?(?=[\"'])", script) == ["http://www.w3.org/2000/svg"]  # a name, not an address
 
 
-def test_bad_requests_are_answered(served: tuple[str, Passes]) -> None:
-    for body, message in (
-        (b"", "must be JSON"),
-        (b"[1]", "must be a JSON object, got a list"),
-        (b'{"text": 3}', "text must be a text, got a int"),
-        (b'{"text": "a", "percent": "x"}', "percent must be a number, got a str"),
-        (b'{"text": "a", "selector": "nouns"}', "nouns"),
-    ):
-        assert message in json.loads(fetch(f"{served[0]}show/text", body)[1])["text"], body[:40]
-    answer = json.loads(fetch(f"{served[0]}show/text", b'{"text": "half \\ud83d of one", "percent": NaN}')[1])
-    assert "half \ufffd of one" not in answer["text"] and "<mark" in answer["text"] and "\ufffd" in answer["text"]
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        fetch(f"{served[0]}show/nothing", b"{}")
-    with pytest.raises(urllib.error.HTTPError, match="413") as error:
-        fetch(f"{served[0]}show/text", b'"' + b"x" * MAX_BODY + b'"')
-    assert f"at most {MAX_BODY:,} fit here" in json.load(error.value)["text"]
-
-
-def test_who_is_slow_breaks_off_or_comes_when_too_many_wait_is_told_so(
-    make_model: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = Answers(Demo(make_model()))
-    answers.demo.turns = Turns(waiting=0, seconds=1)
-    monkeypatch.setattr(page, "BODY_SECONDS", 0.05)
-
-    def asked(*messages: dict) -> tuple[int, dict]:
-        async def receive() -> dict:
-            return messages[next(number)] if len(messages) > 1 or messages[0] else await asyncio.sleep(5)
-
-        number = itertools.count()
-        request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-        reply = asyncio.run(page.answer(answers.tabs["text"], request, lambda message: {"text": message}))
-        return reply.status_code, json.loads(reply.body)
-
-    body = {"type": "http.request", "body": b'{"text": "marie curie moved to paris"}'}
-    assert asked(body)[0] == 200
-    with answers.demo.turns.take():
-        assert asked(body) == (503, {"text": "Busy: 0 others are waiting already. Try again in a moment."})
-        assert asked({**body, "body": b"{}"})[0] == 200, "what needs no turn is answered"
-    assert asked(body)[0] == 200
-    assert asked({**body, "more_body": True}, {"type": "http.disconnect"}) == (
-        400,
-        {"text": "The question was broken off."},
-    )
-    assert asked({}) == (408, {"text": "The question did not arrive within 0.05 seconds."})
-
-
 def test_a_query_takes_what_it_knows() -> None:
     assert Query.parse(b'{"text": "a", "percent": null, "other": 1}') == Query("a")
 
@@ -635,12 +592,11 @@ def test_the_page_has_a_choice_where_there_are_several(make_two: Callable, make_
 @needs_chromium
 def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> None:
     model = make_two()
-    app = start(build_app(model))
     page = browser.new_page()
     page.set_default_timeout(180_000)
     marks = "[...document.querySelectorAll('#text mark')].map((mark) => mark.title)"
-    try:
-        page.goto(app.local_url, timeout=180_000)
+    with serving(build_app(model)) as url:
+        page.goto(url, timeout=180_000)
         page.wait_for_selector("#text .hk-text")
         scored = {name: score_texts(model, [TEXTS[0]], selector=name)[0].probabilities for name in ("entities", "meaning")}
         for name, values in scored.items():
@@ -668,9 +624,7 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
         page.locator("#settings").get_by_text("entities", exact=True).click()
         page.get_by_role("tab", name="One text").click()
         assert page.locator("[name=selector]:checked").get_attribute("value") == "entities"
-    finally:
         page.close()
-        app.close(verbose=False)
 
 
 def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Callable) -> None:
@@ -771,6 +725,13 @@ def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None
     expected = score_texts(demo.model, sentences)
     assert [scored.text[start:end] for start, end in scored.words] == re.findall(r"\w+", text) and scored.text == text
     assert scored.probabilities == [value for item in expected for value in item.probabilities]
+
+
+def test_a_document_has_the_gates_that_like_words_share_in_its_sentences() -> None:
+    sentences = [
+        ScoredText(text, [(0, 4)], [0.5], 1, 0.5, weights=[share]) for text, share in (("Rain", 0.9), ("Snow", 0.7))
+    ]
+    assert _join_sentences("Rain Snow", sentences).weights == [0.9, 0.7]
 
 
 def test_passages_are_lines_and_long_ones_are_cut(make_model: Callable) -> None:
