@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -457,7 +457,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             _check_classified(config.id2label, not classifier, path)
             if classifier:
                 _check_finite(classifier, path)
-                model.classifier.load_state_dict(classifier)
+                cast(nn.Module, model.classifier).load_state_dict(classifier)
         if kwargs.get("attn_implementation") is not None:
             model.set_attn_implementation(kwargs["attn_implementation"])
         return model.eval()
@@ -624,12 +624,12 @@ def _named(name: str, module: nn.Module) -> dict[str, Tensor]:
     return {f"{name}.{key}": value for key, value in module.state_dict().items()}
 
 
-def _check_classified(names: dict[int, str] | None, is_new: bool, path: object) -> None:
+def _check_classified(names: Any, is_new: bool, path: object) -> None:
     """A new classifier is what somebody wants who names its classes; for others its weights are missing."""
     if is_new and names == GATE_LABELS:
         raise ValueError(
-            f"{path} holds gates and no classifier of texts: train one (hardkuma train --objective task), or begin a new one "
-            "by naming its classes, id2label={0: ..., 1: ...}."
+            f"{path} holds gates and no classifier of texts: train one (hardkuma train --objective task), or begin a "
+            "new one by naming its classes, id2label={0: ..., 1: ...}."
         )
 
 

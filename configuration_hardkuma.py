@@ -480,7 +480,7 @@ class HardKumaConfig(PreTrainedConfig):
     lambda_tv: float = 0.0
     """Total-variation weight; in the loss of a task lambda_c, the weight of E[number of neighbours that differ]."""
     rate_constraint: str = "none"
-    """Hold E[selected] at `target_rate` by "penalty" (squared difference), "linear" (its absolute value) or "lagrangian"."""
+    """Hold E[selected] at `target_rate` by "penalty" (the squared difference), "linear" (its size) or "lagrangian"."""
     lambda_e: float = 1.0
     """Weight of the constraint."""
     multiplier_lr: float = 0.05
@@ -512,7 +512,7 @@ class HardKumaConfig(PreTrainedConfig):
         if self.id2label is None and kwargs.get("num_labels") in (None, len(GATE_LABELS)):
             self.id2label = dict(GATE_LABELS)
         super().__post_init__(**kwargs)
-        self.label2id = {name: number for number, name in (self.id2label or {}).items()}
+        self.label2id = {str(name): int(number) for number, name in (self.id2label or {}).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""

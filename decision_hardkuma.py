@@ -15,8 +15,9 @@ By itself a selector of words with a `share` decides like this:
    two words of a phrase. A negation belongs to what it denies: it is selected with a selected word that follows it at a
    distance of three words or less, and with what is in between. Punctuation ends a phrase.
 
-A rate takes the most probable words, function words last (unless `function_words` says that they are words like others). A threshold takes every word above it. A selector of names takes
-names whole in every case: neighbours above half of the model's threshold, of which one passes it.
+A rate takes the most probable words, function words last (where `function_words` is true they are words like others). A
+threshold takes every word above it. A selector of names takes names whole in every case: neighbours above half of the
+model's threshold, of which one passes it.
 """
 
 from __future__ import annotations

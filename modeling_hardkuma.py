@@ -859,7 +859,7 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         """
         super().__init__(config)
         self.hardkuma = HardKumaModel(config, encoder) if hardkuma is None else hardkuma
-        self.num_labels = config.num_labels
+        self.num_labels = int(config.num_labels or 0)
         if config.id2label == GATE_LABELS:  # nobody has named the classes
             config.id2label = {i: f"LABEL_{i}" for i in range(self.num_labels)}
             config.label2id = {name: i for i, name in config.id2label.items()}

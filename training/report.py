@@ -127,8 +127,9 @@ def card_sections(
         qualities: of the gates that are saved, by the name of the selector.
         dev: figures against a labelled file, where the recipe names one.
     """
+    without = "without" if run.recipe.label is None else "with"
     about = (
-        f"Trained {'without' if run.recipe.label is None else 'with'} labels on {len(run.rows):,} sentences of {name_sources(run.recipe.data)} by the recipe in "
+        f"Trained {without} labels on {len(run.rows):,} sentences of {name_sources(run.recipe.data)} by the recipe in "
         f"`recipe.yaml` (seed {run.recipe.seed})."
     )
     return {

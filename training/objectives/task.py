@@ -33,7 +33,7 @@ from ...modeling_hardkuma import HardKumaForSequenceClassification, HardKumaMode
 from ..criterion import calibrate_rate
 from ..store import BATCH, StateStore, TokenFile
 from ..subsets import encode_jobs, random_subsets
-from ..words import Sentences, read_inputs, read_sentences
+from ..words import read_inputs, read_sentences
 from .base import Objective, Report
 from .removal import fit_sums
 from .settings import ContrastiveSettings, TaskSettings
@@ -78,8 +78,8 @@ class Task(Objective[TaskSettings]):
         config, name = run.model.config, self.selectors[0]
         if self.settings.warm_start and (config.view != "reencode" or config.frequency_filter != "none"):
             raise ValueError(
-                f"selectors.{name}: warm_start encodes subsets of words, which is view reencode without a frequency filter; "
-                f"got view {config.view!r} and filter {config.frequency_filter!r}. Change them, or use warm_start: false."
+                f"selectors.{name}: warm_start encodes subsets of words: view reencode, without a frequency filter; got "
+                f"view {config.view!r} and filter {config.frequency_filter!r}. Change them, or use warm_start: false."
             )
         if self.settings.warm_start and config.selectors[name].unit == "token":
             raise ValueError(f"selectors.{name}: warm_start fits gates of words, got unit 'token'; use unit: word.")
@@ -106,8 +106,8 @@ class Task(Objective[TaskSettings]):
         )
         if self.settings.warm_start:
             paragraph += (
-                f"{outcome.subsets:,} subsets of their words were encoded, and the gates' log-odds fitted so that their sum "
-                f"over a subset tells how much of the class it holds (unexplained variance {outcome.unexplained:.2f}); the "
+                f"{outcome.subsets:,} subsets of their words were encoded, and the gates' log-odds fitted so that their "
+                f"sum over a subset tells how much of the class it holds (unexplained variance {outcome.unexplained:.2f}); the "
                 "classifier learned from texts, subsets and the selected words. "
             )
         if outcome.steps:
@@ -270,11 +270,11 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
         optimizer.zero_grad()
         value = (F.cross_entropy(F.linear(x, weight, bias), y, reduction="none") * counts).sum()
         value = value + DECAY * weight.square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)
     with torch.no_grad():
         layer.weight.copy_(weight / length)
         layer.bias.copy_(bias)
