@@ -100,7 +100,7 @@ class TaskSettings(ObjectiveSettings):
 
     warm_start: bool = setting(True, "fit classifier and gates to random subsets of words first")
     sentences: int = setting(8000, "texts of which subsets are encoded, a random choice", at_least=1)
-    subsets: int = setting(8, "subsets of each of them, in pairs of one size", at_least=2)
+    subsets: int = setting(4, "subsets of each of them, in pairs of one size", at_least=2)
     epochs: int = setting(12, "passes over all subsets", at_least=1)
     steps: int = setting(0, "steps of the loss as written, by sampled gates, after that", at_least=0)
     batch_size: int = setting(32, "texts of a step", at_least=1)

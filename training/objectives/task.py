@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 RATES = (0.1, 0.2, 0.3)  # of the words, at which the classifier learns from rationales
 # What texts count for in the classifier's fit: each whole text once, and all of its subsets and rationales together.
-SUBSETS, RATIONALES = 0.25, 0.5
+SUBSETS, RATIONALES = 0.25, 1.0
 DECAY = 1e-4  # of the classifier's weights, for embeddings of length 1
 SPREAD = 0.3  # standard deviation of the values that gates are fitted to, in units of removal's
 
@@ -107,8 +107,8 @@ class Task(Objective[TaskSettings]):
         if self.settings.warm_start:
             paragraph += (
                 f"{outcome.subsets:,} subsets of their words were encoded, and the gates' log-odds fitted so that their "
-                f"sum over a subset tells how much of the class it holds (unexplained variance {outcome.unexplained:.2f}); the "
-                "classifier learned from texts, subsets and the selected words. "
+                f"sum over a subset tells how much of the class it holds (unexplained variance {outcome.unexplained:.2f}); "
+                "the classifier learned from texts, subsets and the selected words. "
             )
         if outcome.steps:
             paragraph += f"{outcome.steps:,} steps of the HardKuma loss, with sampled gates. "
