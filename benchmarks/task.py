@@ -5,9 +5,9 @@
     python benchmarks/task.py --data FOLDER --rows gates written shuffled
 
 Every seed takes other training texts. Gates are trained by the recipe `task`, never see a class and take one pass.
-Leave-one-out, integrated gradients and SHAP explain a plain logistic head on the same frozen encoder; they are told which class it
-predicts and take a pass for each word (20 and about 80 for the others), so they see the first `--explained` texts alone.
-Removed words are left out and the rest is encoded again, always. Columns:
+Leave-one-out, integrated gradients and SHAP explain a plain logistic head on the same frozen encoder; they are told which
+class it predicts and take a pass for each word (20 and about 80 for the others), so they see the first `--explained` texts
+alone. Removed words are left out and the rest is encoded again, always. Columns:
 
     all          accuracy with all words
     alone        accuracy with the selected words alone, at each rate

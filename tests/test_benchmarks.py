@@ -40,8 +40,8 @@ def test_help(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         assert path.stem == "gpu_smoke" or command == "" or "--data" in shown
 
 
-def test_there_are_eight() -> None:
-    assert len(BENCHMARKS) == 8
+def test_there_are_nine() -> None:
+    assert len(BENCHMARKS) == 9
 
 
 def settings_of_benchmarks() -> dict[str, tuple[str, dict[str, Any]]]:
