@@ -398,6 +398,8 @@ class HardKumaConfig(PreTrainedConfig):
 
     model_type = "hardkuma"
     sub_configs = {"encoder_config": AutoConfig}
+    # What Trainer leaves out of predictions: a metric of classes wants logits alone.
+    keys_to_ignore_at_inference = ["gates", "gate_probs", "losses", "hidden_states", "attentions"]
 
     # ---- the encoder, filled in by `HardKumaModel.from_encoder` -----------------------------------------------------
 
