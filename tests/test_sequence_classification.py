@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_task_loss_against_a_loop(constraint: str) -> None:
     for row, words in zip(probs.tolist(), (3, 2), strict=True):
         selected += sum(row[:words]) / 2
         rate += sum(row[:words]) / 5
-        for one, other in zip(row[: words - 1], row[1:words], strict=True):
+        for one, other in pairwise(row[:words]):
             changes += (one * (1 - other) + (1 - one) * other) / 2
     off = rate - 0.2
     expected = {"none": 0.0, "penalty": off**2, "linear": abs(off), "lagrangian": 0.4 * off + off**2}[constraint]

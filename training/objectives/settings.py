@@ -104,7 +104,7 @@ class TaskSettings(ObjectiveSettings):
     epochs: int = setting(12, "passes over all subsets", at_least=1)
     steps: int = setting(0, "steps of the loss as written, by sampled gates, after that", at_least=0)
     batch_size: int = setting(32, "texts of a step", at_least=1)
-    learning_rate: float = setting(1e-3, "of gates and classifier, at the beginning; it falls to 0", above=0)
+    learning_rate: float = setting(1e-3, "of the gates, at the beginning; it falls to 0", above=0)
     encoder_learning_rate: float = setting(2e-5, "of an encoder that is not frozen", above=0)
     log_every: int = setting(5, "steps between entries of the log", at_least=1)
 

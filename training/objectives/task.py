@@ -45,6 +45,7 @@ RATES = (0.1, 0.2, 0.3)  # of the words, at which the classifier learns from rat
 # What texts count for in the classifier's fit: each whole text once, and all of its subsets and rationales together.
 SUBSETS, RATIONALES = 0.25, 1.0
 DECAY = 1e-4  # of the classifier's weights, for embeddings of length 1
+CLASSIFIER_RATE = 30.0  # times the gates' learning rate: over embeddings of length 1 its weights must grow large
 SPREAD = 0.3  # standard deviation of the values that gates are fitted to, in units of removal's
 
 
@@ -198,12 +199,12 @@ class Task(Objective[TaskSettings]):
     def _take_steps(self, run: Run, labels: Tensor) -> int:
         """How many steps were taken before an interruption."""
         settings, model, name = self.settings, self.classifier, self.selectors[0]
-        own = [
-            *model.hardkuma.gate_head.selectors[self.numbers(model.config)[0]].parameters(),
-            *model.classifier.parameters(),
-        ]
+        selector = model.hardkuma.gate_head.selectors[self.numbers(model.config)[0]]
+        gates, classifier = list(selector.parameters()), list(model.classifier.parameters())
+        own = [*gates, *classifier]
         encoder = [p for part in (run.model.encoder, run.model.projections) for p in part.parameters() if p.requires_grad]
-        groups = [{"params": own, "lr": settings.learning_rate}]
+        groups = [{"params": gates, "lr": settings.learning_rate}]
+        groups.append({"params": classifier, "lr": CLASSIFIER_RATE * settings.learning_rate})
         if encoder:
             groups.append({"params": encoder, "lr": settings.encoder_learning_rate})
         optimizer = torch.optim.AdamW(groups, weight_decay=0.01)

@@ -68,9 +68,9 @@ def test_shuffled_labels_teach_nothing(store: StateStore) -> None:
 
 
 def test_steps_of_the_loss_as_written(store: StateStore) -> None:
-    run = fitted(store, LABELS, warm_start=False, steps=12, batch_size=16, learning_rate=0.01, log_every=1)
+    run = fitted(store, LABELS, warm_start=False, steps=24, batch_size=16, learning_rate=0.003, log_every=1)
     losses = [entry["loss/task"] for entry in run.history]
-    assert len(losses) == 12 and np.mean(losses[-3:]) < losses[0] - 0.05
+    assert len(losses) == 24 and np.mean(losses[-6:]) < np.mean(losses[:3]) - 0.05
     assert {"loss/selected", "loss/changes", "loss/constraint"} <= run.history[0].keys()
 
 
