@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .configuration_hardkuma import HardKumaConfig as HardKumaConfig
     from .kumaraswamy_hardkuma import Kumaraswamy as Kumaraswamy
     from .kumaraswamy_hardkuma import StretchedKumaraswamy as StretchedKumaraswamy
+    from .modeling_hardkuma import HardKumaForSequenceClassification as HardKumaForSequenceClassification
     from .modeling_hardkuma import HardKumaForTokenClassification as HardKumaForTokenClassification
     from .modeling_hardkuma import HardKumaModel as HardKumaModel
     from .modeling_hardkuma import HardKumaOutput as HardKumaOutput
@@ -39,6 +40,7 @@ __version__ = "0.2.0.dev0"
 _EXPORTS = {
     "HardKumaConfig": "configuration_hardkuma",
     "HardKumaModel": "modeling_hardkuma",
+    "HardKumaForSequenceClassification": "modeling_hardkuma",
     "HardKumaForTokenClassification": "modeling_hardkuma",
     "HardKumaOutput": "modeling_hardkuma",
     "KeyphraseExtractor": "apps.keywords",

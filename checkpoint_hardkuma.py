@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
 from .batch_hardkuma import token_roles
-from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
+from .configuration_hardkuma import GATE_LABELS, HardKumaConfig, clean_encoder_config
 from .encoder_hardkuma import (
     EncoderParts,
     FullPrecisionLinear,
@@ -61,6 +61,7 @@ CHECKPOINT_CODE = (
     "pipeline_hardkuma.py",
     "handler.py",
 )
+CLASSIFIER = "classifier."  # before the names of its tensors, in checkpoints that classify texts
 TOKENS = "1_WeightedLayerPooling"  # the folder of that module of sentence-transformers
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -409,6 +410,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         if path is not None and config.gate_head_only:
             model = cls._from_gate_head(str(path), config, encoder, kwargs, hub)
             return (model, {"missing_keys": set(), "unexpected_keys": set()}) if output_loading_info else model
+        names = None if config is None else config.id2label
         try:
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
         except Exception as error:
@@ -417,6 +419,10 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model, info = loaded
         # What was asked to be made anew is not missing.
         missing = sorted(info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]})
+        fresh = [key for key in missing if key.startswith(CLASSIFIER)]
+        if not output_loading_info:
+            _check_classified(names, bool(fresh), path)
+        missing = [key for key in missing if key not in fresh]
         if missing and not output_loading_info:
             raise ValueError(
                 f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
@@ -445,7 +451,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model = cls._assemble(parts, HardKumaConfig(**values))
         base = model._base()
         base.name_or_path = path  # where its card's fields are
-        _load_gate_head(base.gate_head, _read_weights(path, hub), path)
+        weights = _read_weights(path, hub)
+        classifier = {key.removeprefix(CLASSIFIER): weights.pop(key) for key in list(weights) if key.startswith(CLASSIFIER)}
+        _load_gate_head(base.gate_head, weights, path)
+        if hasattr(model, "classifier"):
+            _check_classified(config.id2label, not classifier, path)
+            if classifier:
+                _check_finite(classifier, path)
+                cast(nn.Module, model.classifier).load_state_dict(classifier)
         if kwargs.get("attn_implementation") is not None:
             model.set_attn_implementation(kwargs["attn_implementation"])
         return model.eval()
@@ -537,6 +550,9 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
         if not any(tensor.is_meta for tensor in base.encoder.state_dict().values()):  # offloaded weights are not at hand
             base.config.encoder_fingerprint = fingerprint(base.encoder)
+        classifier = getattr(self, "classifier", None)
+        if classifier is not None and state_dict is None:
+            state_dict = {**base.state_dict(), **_named("classifier", classifier)}
         with staged(save_directory) as folder:
             PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
             write_code(folder, base.name_or_path)
@@ -576,6 +592,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
                 "save the whole model with save_pretrained."
             )
         weights = {key: value for key, value in base.state_dict().items() if key.startswith("gate_head.")}
+        if (classifier := getattr(self, "classifier", None)) is not None:
+            weights |= _named("classifier", classifier)
         base.config.gate_head_only = True
         try:
             with staged(save_directory) as folder:
@@ -601,6 +619,19 @@ def _rebuild(
     base._tokenizer = tokenizer
     base._freeze()
     return model.train(training)
+
+
+def _named(name: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{name}.{key}": value for key, value in module.state_dict().items()}
+
+
+def _check_classified(names: Any, is_new: bool, path: object) -> None:
+    """A new classifier is what somebody wants who names its classes; for others its weights are missing."""
+    if is_new and names == GATE_LABELS:
+        raise ValueError(
+            f"{path} holds gates and no classifier of texts: train one (hardkuma train --objective task), or begin a "
+            "new one by naming its classes, id2label={0: ..., 1: ...}."
+        )
 
 
 def _explain_broken_weights(error: Exception, path: object) -> None:

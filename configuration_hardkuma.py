@@ -98,7 +98,9 @@ AUTO_MAP = {
     "AutoConfig": "configuration_hardkuma.HardKumaConfig",
     "AutoModel": "modeling_hardkuma.HardKumaModel",
     "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
+    "AutoModelForSequenceClassification": "modeling_hardkuma.HardKumaForSequenceClassification",
 }
+GATE_LABELS = {0: "O", 1: "ENTITY"}  # of tokens; a checkpoint with a classifier of texts has the names of its classes
 # Tasks of transformers that a checkpoint answers by itself: the stock pipeline knows neither word shapes nor windows.
 _CLASSIFICATION = {"impl": "pipeline_hardkuma.GateClassificationPipeline", "pt": ["AutoModelForTokenClassification"]}
 STOCK_TASKS = {"token-classification": _CLASSIFICATION, "ner": _CLASSIFICATION}
@@ -216,11 +218,12 @@ BOUNDS = ("smooth", "clamp")
 FREQUENCY_FILTERS = ("none", "low", "high", "band")
 CONTRASTIVE_LOSSES = ("infonce", "nt_xent")
 SIMILARITIES = ("cosine", "dot")
-RATE_CONSTRAINTS = ("none", "penalty", "lagrangian")
+RATE_CONSTRAINTS = ("none", "penalty", "linear", "lagrangian")
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 # The selectors of a released checkpoint: which words carry the sentence's embedding, and which are names.
 MEANING, ENTITIES = "meaning", "entities"
+TASK = "task"  # what a selector of words that decide about a text's class is usually called
 _NAME = re.compile(r"\w[\w-]*")
 
 # Where the settings of 0.2.0.dev0 are now.
@@ -313,7 +316,11 @@ class SelectorConfig:
     target_rate: float = 0.2
     """pi, the fraction of words (or tokens) that it is to select; in (0, 1), never a percentage."""
     lambda_s: float = 1.0
-    """Weight of its sparsity in the contrastive loss."""
+    """Weight of its sparsity in the contrastive loss, and of E[number of selected words] in that of a task."""
+    function_words: bool = False
+    """Whether function words are words like others where a rate or the threshold decides: a task may hang on them."""
+    layer_norm: bool = True
+    """Whether the vectors that it reads are normalised first, to mean 0 and variance 1; False reads them as they are."""
 
     def __post_init__(self) -> None:
         self.reads = [self.reads] if isinstance(self.reads, str) else list(self.reads)
@@ -333,6 +340,9 @@ class SelectorConfig:
         check_inside("like_cosine", self.like_cosine, 0.0, 1.0, low_in=True)
         check_inside("target_rate", self.target_rate, 0.0, 1.0)
         check_inside("lambda_s", self.lambda_s, -math.inf, math.inf)
+        for name in ("function_words", "layer_norm"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}.")
         for layer in self.layer if isinstance(self.layer, list) else [self.layer]:
             if isinstance(layer, float):
                 check_inside("layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
@@ -391,6 +401,8 @@ class HardKumaConfig(PreTrainedConfig):
 
     model_type = "hardkuma"
     sub_configs = {"encoder_config": AutoConfig}
+    # What Trainer leaves out of predictions: a metric of classes wants logits alone.
+    keys_to_ignore_at_inference = ["gates", "gate_probs", "losses", "hidden_states", "attentions"]
 
     # ---- the encoder, filled in by `HardKumaModel.from_encoder` -----------------------------------------------------
 
@@ -471,9 +483,9 @@ class HardKumaConfig(PreTrainedConfig):
     bound_complement: bool = False
     """Stop pushing a sentence's complement once it is at chance, log(global batch)."""
     lambda_tv: float = 0.0
-    """Total-variation weight."""
+    """Total-variation weight; in the loss of a task lambda_c, the weight of E[number of neighbours that differ]."""
     rate_constraint: str = "none"
-    """Hold E[selected] at `target_rate` by "penalty" or "lagrangian"."""
+    """Hold E[selected] at `target_rate` by "penalty" (the squared difference), "linear" (its size) or "lagrangian"."""
     lambda_e: float = 1.0
     """Weight of the constraint."""
     multiplier_lr: float = 0.05
@@ -502,9 +514,10 @@ class HardKumaConfig(PreTrainedConfig):
         # config file claims here is ignored.
         kwargs["auto_map"] = dict(AUTO_MAP)
         kwargs["custom_pipelines"] = copy.deepcopy(CUSTOM_PIPELINES)
-        self.id2label = {0: "O", 1: "ENTITY"}
-        self.label2id = {"O": 0, "ENTITY": 1}
+        if self.id2label is None and kwargs.get("num_labels") in (None, len(GATE_LABELS)):
+            self.id2label = dict(GATE_LABELS)
         super().__post_init__(**kwargs)
+        self.label2id = {str(name): int(number) for number, name in (self.id2label or {}).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""

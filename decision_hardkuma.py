@@ -15,8 +15,9 @@ By itself a selector of words with a `share` decides like this:
    phrase. A negation belongs to what it denies: it is selected with a selected word that follows it at a distance of three
    words or less, and with what is in between. Punctuation ends a phrase.
 
-A rate takes the most probable words, function words last. A threshold takes every word above it. A selector of names takes
-names whole in every case: neighbours above half of the model's threshold, of which one passes it.
+A rate takes the most probable words, function words last (where `function_words` is true they are words like others). A
+threshold takes every word above it. A selector of names takes names whole in every case: neighbours above half of the
+model's threshold, of which one passes it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def decide(
     if rate is not None and not 0 < rate <= 1:
         raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
     of_words = selector.unit in ("word", "name")
-    content = words.among & ((words.roles == 0) | (words.probs > own_threshold)) if of_words else words.among
+    demotes = of_words and not selector.function_words
+    content = words.among & ((words.roles == 0) | (words.probs > own_threshold)) if demotes else words.among
     if selector.unit == "name":
         likely = content & (words.probs > own_threshold / 2)
         runs = _runs(_with_links(likely, words), words.joins)
@@ -117,7 +119,7 @@ def decide(
         if selector.unit == "word":  # a sentence always means something
             nothing = ~chosen.any(-1, keepdim=True) & content.any(-1, keepdim=True)
             chosen = chosen | (nothing & _best(words, content, torch.ones_like(words.among[:, :1], dtype=torch.long)))
-    if selector.unit == "word" and rate is None and threshold is None:
+    if selector.unit == "word" and demotes and rate is None and threshold is None:
         chosen = chosen & (words.among & (words.roles == 0)).any(-1, keepdim=True)
     if (by_share or phrases) and of_words:
         likely = chosen | (content & (words.weights >= selector.phrase_gate))

@@ -1,6 +1,6 @@
 """What a selector reads of each word, from one pass of the encoder.
 
-Vectors are LayerNormed token by token and averaged over the tokens of a word:
+Vectors are LayerNormed token by token (unless `layer_norm` is off) and averaged over the tokens of a word:
 
     "state"          states of the selector's layers
     "input"          non-contextual input embeddings
@@ -84,8 +84,12 @@ class WordFeatures:
         parts = []
         for group in (VECTORS, SCALARS):
             for name in (name for name in selector.reads if name in group):
-                keys: list[object] = [(name, layer) for layer in layers] if name == "state" else [name]
-                parts += [self._get((name, layers[-1]) if name == "norm" else key) for key in keys]
+                if name == "state":
+                    parts += [self._get((name, layer, selector.layer_norm)) for layer in layers]
+                elif name == "norm":
+                    parts.append(self._get((name, layers[-1])))
+                else:
+                    parts.append(self._get((name, selector.layer_norm) if name in VECTORS else name))
         return parts
 
     def measures(self, selector: SelectorConfig) -> Tensor | None:
@@ -113,19 +117,22 @@ class WordFeatures:
         if key not in self._known:
             name = key[0] if isinstance(key, tuple) else key
             compute: Callable[..., Tensor] = getattr(self, f"_{name}")
-            self._known[key] = compute(key[1]) if isinstance(key, tuple) else compute()
+            self._known[key] = compute(*key[1:]) if isinstance(key, tuple) else compute()
         return self._known[key]
 
     # ---- vectors and scalars ----------------------------------------------------------------------------------------
 
-    def _state(self, layer: int) -> Tensor:
-        return self.words.mean(layer_normed(self.encoded.layers[layer]))
+    def _state(self, layer: int, normed: bool) -> Tensor:
+        return self._mean(self.encoded.layers[layer], normed)
 
-    def _input(self) -> Tensor:
-        return self.words.mean(layer_normed(self.input_embeddings()))
+    def _input(self, normed: bool) -> Tensor:
+        return self._mean(self.input_embeddings(), normed)
 
-    def _anchor(self) -> Tensor:
-        return self.words.mean(layer_normed(self.states * self.anchor))
+    def _anchor(self, normed: bool) -> Tensor:
+        return self._mean(self.states * self.anchor, normed)
+
+    def _mean(self, vectors: Tensor, normed: bool) -> Tensor:
+        return self.words.mean(layer_normed(vectors) if normed else vectors.float())
 
     def _norm(self, layer: int) -> Tensor:
         return self.words.mean(self.encoded.layers[layer].float().square().mean(-1, keepdim=True).sqrt())

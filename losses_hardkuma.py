@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .configuration_hardkuma import HardKumaConfig
+from .kumaraswamy_hardkuma import expected_changes, expected_selected
 from .pooling_hardkuma import normalize
 
 
@@ -193,6 +194,15 @@ def rate_penalty(rate: Tensor, target: Tensor | float) -> Tensor:
     return (rate - target) ** 2
 
 
+def rate_distance(rate: Tensor, target: Tensor | float) -> Tensor:
+    """|E[z] - pi|: the linear constraint.
+
+    >>> rate_distance(torch.tensor(0.5), 0.2)
+    tensor(0.3000)
+    """
+    return (rate - target).abs()
+
+
 def rate_lagrangian(rate: Tensor, target: Tensor | float, multiplier: Tensor) -> Tensor:
     """mu (E[z] - pi) + (E[z] - pi)^2: the augmented Lagrangian. The quadratic term damps the multiplier's swings.
 
@@ -310,10 +320,45 @@ def contrastive_loss(
     return total, losses
 
 
+def task_loss(
+    task: Tensor, probs: Tensor, content: Tensor, config: HardKumaConfig, multiplier: Tensor, training: bool, selector: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """-log p(y | X') + lambda_s E[#selected] + lambda_c E[#changes] + lambda_e constraint: the total, (), and its
+    unweighted terms. Expectations are closed forms, over the words of a text, averaged over texts; lambda_c is
+    `config.lambda_tv`.
+
+    Args:
+        task: () the classifier's own loss on the rationales, -log p(y | X').
+        probs, content: (batch, words) probabilities of selection, and which words there are.
+        multiplier: (all selectors,) Lagrange multipliers, moved in place when `training`.
+        selector: number of the one whose gates these are.
+
+    >>> probs, content = torch.tensor([[0.5, 0.5, 1.0]]), torch.ones(1, 3, dtype=torch.bool)
+    >>> config = HardKumaConfig(selectors={"task": {"lambda_s": 0.1}}, lambda_tv=0.5)
+    >>> total, terms = task_loss(torch.tensor(0.7), probs, content, config, torch.zeros(1), False, 0)
+    >>> {name: float(term) for name, term in terms.items() if name != "task"}, round(float(total), 2)
+    ({'selected': 2.0, 'changes': 1.0}, 1.4)
+    """
+    valid, probs = content.any(-1), probs.float()
+    weights = {"task": 1.0, "selected": config.selector(selector).lambda_s, "changes": config.lambda_tv}
+    losses = {
+        "task": task,
+        "selected": mean_over_rows(expected_selected(probs, content), valid),
+        "changes": mean_over_rows(expected_changes(probs, content.to(probs.dtype)), valid),
+    }
+    if config.rate_constraint != "none":
+        rate = selection_rate(probs, content)[None]
+        losses["constraint"] = _constraint(rate, config, multiplier, training, [selector])
+        weights["constraint"] = config.lambda_e
+    return torch.stack([weights[name] * term for name, term in losses.items()]).sum(), losses
+
+
 def _constraint(rates: Tensor, config: HardKumaConfig, multiplier: Tensor, training: bool, selectors: list[int]) -> Tensor:
     targets = rates.new_tensor([config.selector(k).target_rate for k in selectors])
     if config.rate_constraint == "penalty":
         terms = rate_penalty(rates, targets)
+    elif config.rate_constraint == "linear":
+        terms = rate_distance(rates, targets)
     else:
         terms = rate_lagrangian(rates, targets, multiplier[selectors].float())
         if training:

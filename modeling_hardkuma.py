@@ -17,6 +17,7 @@ gate_head_hardkuma.py (with kumaraswamy_hardkuma.py), pooling_hardkuma.py.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,13 +43,21 @@ from .batch_hardkuma import (
     without_autocast,
 )
 from .checkpoint_hardkuma import HardKumaPreTrainedModel
-from .configuration_hardkuma import ENTITIES, HardKumaConfig
-from .encoder_hardkuma import Encoded, Projection, build_encoder, embedding_table, encode, encode_kept
+from .configuration_hardkuma import ENTITIES, GATE_LABELS, TASK, HardKumaConfig
+from .encoder_hardkuma import (
+    Encoded,
+    FullPrecisionLinear,
+    Projection,
+    build_encoder,
+    embedding_table,
+    encode,
+    encode_kept,
+)
 from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates
 from .highlight_hardkuma import Highlight
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
-from .losses_hardkuma import LossRows, contrastive_loss, world_size
+from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
 from .scoring_hardkuma import Record, gate_records, measure_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
@@ -114,6 +123,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
     encoder: PreTrainedModel
     projections: nn.ModuleList
     gate_head: GateHead
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # of a checkpoint that also classifies texts
     batch_tokens: int | None = None  # a batch may have any number of tokens; see `GateModel`
 
     def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
@@ -749,7 +759,12 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
 
     hardkuma: HardKumaModel
 
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]
+
     def __init__(self, config: HardKumaConfig, encoder: PreTrainedModel | None = None):
+        if config.id2label != GATE_LABELS:  # the classes of texts, in a checkpoint that has these too
+            config = copy.copy(config)
+            config.id2label, config.label2id = dict(GATE_LABELS), {name: i for i, name in GATE_LABELS.items()}
         super().__init__(config)
         self.hardkuma = HardKumaModel(config, encoder)
         self.num_labels = 2
@@ -816,12 +831,149 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         return output.to_tuple() if return_dict is False else output
 
 
+class ClassifierOptions(TypedDict, total=False):
+    """What a training loop hands to `HardKumaForSequenceClassification.forward` beside the tokens."""
+
+    noise: Tensor | None  # (batch, 1, length) uniform noise for the training gates, drawn if not given
+    encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
+
+
+@dataclass
+class HardKumaClassifierOutput(ModelOutput):
+    """What a classified batch gives.
+
+    Attributes:
+        loss: () weighted sum of `losses`, with `labels`.
+        logits: (batch, classes) of the rationales.
+        hidden_states, attentions: of the pass over the whole texts, if asked for.
+        gates: (batch, length) the words that the decision was made by: 0/1 in eval, relaxed in training.
+        gate_probs: (batch, length) closed-form selection probability.
+        losses: each unweighted term by name; see `task_loss`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    gates: Tensor | None = None
+    gate_probs: Tensor | None = None
+    losses: dict[str, Tensor] | None = None
+
+
+class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
+    """A text's class, by its selected words alone: the gates say which words made this decision.
+
+        logits = W r + b        r the rationale's embedding, by the model's view: what the other words say is never seen
+
+    With `labels` the loss is the original HardKuma's (losses_hardkuma.py, `task_loss`); gates are drawn in training and
+    decided in eval. Any tool that trains a transformers model trains it; `hardkuma train --objective task` takes a
+    shorter way (training/objectives/task.py). `AutoModel` loads the same checkpoint without the classifier.
+
+    >>> name, labels = "sentence-transformers/all-MiniLM-L6-v2", {0: "bad", 1: "good"}
+    >>> model = HardKumaForSequenceClassification.from_encoder(name, id2label=labels, view="reencode").eval()
+    >>> inputs = model.tokenizer(["A fine film.", "Dull and far too long."], padding=True, return_tensors="pt")
+    >>> out = model(**inputs, rate=0.5)
+    >>> out.logits.shape, out.gates.sum(-1)
+    (torch.Size([2, 2]), tensor([2., 3.]))
+    """
+
+    hardkuma: HardKumaModel
+    classifier: FullPrecisionLinear
+
+    def __init__(
+        self, config: HardKumaConfig, encoder: PreTrainedModel | None = None, hardkuma: HardKumaModel | None = None
+    ):
+        """
+        Args:
+            hardkuma: gates to put the classifier on, instead of new ones.
+        """
+        super().__init__(config)
+        self.hardkuma = HardKumaModel(config, encoder) if hardkuma is None else hardkuma
+        self.num_labels = int(config.num_labels or 0)
+        if config.id2label == GATE_LABELS:  # nobody has named the classes
+            config.id2label = {i: f"LABEL_{i}" for i in range(self.num_labels)}
+            config.label2id = {name: i for i, name in config.id2label.items()}
+        self.classifier = FullPrecisionLinear(config.projection_dim, self.num_labels)
+        self.register_load_state_dict_pre_hook(_add_base_prefix)
+        self._keep_in_fp32_modules_strict = ["classifier"]
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.hardkuma.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.hardkuma.set_input_embeddings(value)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        special_tokens_mask: Tensor | None = None,
+        surface_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        continues: Tensor | None = None,
+        labels: Tensor | None = None,
+        selector: str | None = None,
+        rate: float | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **options: Unpack[ClassifierOptions],
+    ) -> HardKumaClassifierOutput | tuple[Any, ...]:
+        """Logits of the rationales, and with labels the loss.
+
+        Args:
+            input_ids to continues: as of [`HardKumaModel.forward`].
+            labels: (batch,) numbers of classes; or as `config.problem_type` says, as in every transformers model.
+            selector: whose words decide; by default "task", or the first.
+            rate: decide by this fraction of a text's words, in (0, 1]; in eval mode only.
+            output_attentions, output_hidden_states, return_dict: as in every transformers model.
+            options: of a training loop, see [`ClassifierOptions`].
+        """
+        unknown = options.keys() - ClassifierOptions.__annotations__.keys()
+        if unknown:
+            name = f"{type(self).__name__}.forward()"
+            raise TypeError(f"{name} got an unexpected keyword argument {sorted(unknown)[0]!r}.")
+        base, config = self.hardkuma, self.config
+        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
+        batch, number = base.prepare(*given), config.find_selector(selector, default=TASK)
+        hidden = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
+        attentions = bool(config.output_attentions if output_attentions is None else output_attentions)
+        whole = config.view == "hidden" or hidden or attentions
+        encoded = base._encode(batch, [number], options.get("encoded"), whole, hidden, attentions)
+        losses = loss = None
+        with without_autocast(batch.mask.device):
+            words = base.gate_head(encoded, batch, [number], base._embed)
+            probs = words.probabilities(config.gate_threshold)
+            gates = base._draw_or_decide(words, probs, [number], options.get("noise"), rate)
+            tokens = words.spread(gates)
+            logits = self.classifier(base._gated(batch, encoded, tokens)[:, 0])
+            base._check_finite(logits)
+            if labels is not None:
+                task = self.loss_function(labels=labels, pooled_logits=logits, config=config)
+                of_words = (probs[:, 0], words.content[:, 0])
+                loss, losses = task_loss(task, *of_words, config, base.gate_head.rate_multiplier, self.training, number)
+        output = HardKumaClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=_each(encoded.hidden_states, batch.restore),
+            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            gates=batch.restore(tokens[:, 0]),
+            gate_probs=batch.restore(words.spread(probs)[:, 0]),
+            losses=losses,
+        )
+        return_dict = config.return_dict if return_dict is None else return_dict
+        return output.to_tuple() if return_dict is False else output
+
+
 def _add_base_prefix(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """`load_state_dict` of the classifier takes what it saves, which is the base model's: Trainer resumes with it."""
-    inner = f"{prefix}{HardKumaPreTrainedModel.base_model_prefix}."
-    for key in [key for key in state if key.startswith(prefix) and not key.startswith(inner)]:
+    """`load_state_dict` of a classifier takes what it saves, whose names are the base model's: Trainer resumes with it."""
+    inner, own = f"{prefix}{HardKumaPreTrainedModel.base_model_prefix}.", f"{prefix}classifier."
+    for key in [key for key in state if key.startswith(prefix) and not key.startswith((inner, own))]:
         state[inner + key.removeprefix(prefix)] = state.pop(key)
 
 
 HardKumaModel.register_for_auto_class("AutoModel")
 HardKumaForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
+HardKumaForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")

@@ -1,14 +1,15 @@
-"""Train gates on unlabelled text.
+"""Train gates on unlabelled text, or with the labels of a task.
 
     python train.py                                              the default recipe: bundled corpus, embedded encoder
     python train.py parts                                        another recipe, by name or as a file
+    python train.py --objective task --data reviews.tsv --label COLUMN      with labels: words that decide about a class
     python train.py my.yaml --train.epochs 2 --selectors.meaning.target_rate 0.4 --data '[my.txt, more.jsonl]'
     accelerate launch train.py recipes/default.yaml              on whatever `accelerate config` describes
     accelerate launch --config_file recipes/accelerate/multi_gpu.yaml train.py
     python train.py --resume                                     go on from the last checkpoint, to the bit
     python train.py --push-to-hub me/my-gates                    and upload the result
 
-A recipe names selectors, and for each an objective that trains it: removal, form, parts, contrastive or copy
+A recipe names selectors, and for each an objective that trains it: removal, form, parts, contrastive, task or copy
 (training/objectives). Every key of a recipe can be given on the command line, with dashes or underscores; `--help` lists
 them. The output folder holds `model/` (ready to load or push), `recipe.yaml`, `log.jsonl` and, while it is not done, what a
 run needs to go on. Ctrl-C stops between two steps: objective contrastive goes on with `--resume`, removal by the same

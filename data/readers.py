@@ -369,8 +369,10 @@ def _read_separated(
                 index, header = int(column) - 1, []  # a file without a header: this line is text already
                 if index < 0:
                     raise CorpusError(path, "there is no column 0", "columns are counted from 1")
-                if keep:
-                    raise CorpusError(path, f"it has no header, since its column is a number, {column}", "leave out {keep}")
+                for name in keep:
+                    if not name.isdigit() or name == "0":
+                        problem = f"it has no header, since its column is a number, {column}: {name!r} is none"
+                        raise CorpusError(path, problem, "count columns from 1, or leave out {keep}")
             else:
                 if len(header) == 1 and "\t" in header[0]:
                     fix = "this is tsv: rename the file, or say so with {format}"
@@ -384,7 +386,11 @@ def _read_separated(
             problem = f"column {index + 1} asked for, {len(row)} found"
             raise CorpusError(location, problem, "give a column that every line has")
         text = row[index] if row[index].strip() else ""
-        kept = {name: row[header.index(name)] for name in keep}
+        places = {name: header.index(name) if header else int(name) - 1 for name in keep}
+        if max(places.values(), default=0) >= len(row):
+            problem = f"column {max(places.values()) + 1} asked for, {len(row)} found"
+            raise CorpusError(location, problem, "give columns that every line has")
+        kept = {name: row[place] for name, place in places.items()}
         yield RowText(text, bool(header) and header[index].startswith("sentence"), kept)
 
 

@@ -46,10 +46,6 @@ def test_help(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         assert path.stem == "gpu_smoke" or command == "" or "--data" in shown
 
 
-def test_there_are_ten() -> None:
-    assert len(BENCHMARKS) == 10
-
-
 def settings_of_benchmarks() -> dict[str, tuple[str, dict[str, Any]]]:
     """Recipe and changes of every training run that a benchmark starts, by a name."""
     rows = load("experiments")

@@ -112,6 +112,7 @@ def test_auto_map_is_complete_and_not_taken_from_the_file() -> None:
         "AutoConfig": "configuration_hardkuma.HardKumaConfig",
         "AutoModel": "modeling_hardkuma.HardKumaModel",
         "AutoModelForTokenClassification": "modeling_hardkuma.HardKumaForTokenClassification",
+        "AutoModelForSequenceClassification": "modeling_hardkuma.HardKumaForSequenceClassification",
     }
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from ..common.arguments import Parser
 from .objectives.settings import OBJECTIVES
-from .recipe import BaseRecipe, Recipe, check_key, recipe_keys
+from .recipe import RECIPES, BaseRecipe, Recipe, check_key, recipe_keys
 from .settings import Setting, read_numbers, settings_of
 
 VALUES = "Values are read as YAML. A default holds where the recipe does not name the key."
@@ -63,6 +63,9 @@ def build_parser(prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, to the bit")
     parser.add_argument("--overwrite", action="store_true", help="replace what another run has left in the output folder")
     _add_option(parser, "push-to-hub", metavar="ID", default=None, help="upload the result to this repository")
+    if of_gates:
+        names = ", ".join(name for name in OBJECTIVES if (RECIPES / f"{name}.yaml").is_file())
+        parser.add_argument("--objective", metavar="NAME", help=f"the recipe of this objective, instead of RECIPE: {names}")
     keys = parser.add_argument_group("keys of a recipe", VALUES)
     for key in recipe_keys(cls):
         _add_option(keys, key.name, metavar=_type_name(key), default=argparse.SUPPRESS, help=_explain(key))
@@ -126,7 +129,14 @@ def parse_arguments(
     for name, word in given.items():
         if f"--{name}".startswith(_PATHS):
             overrides[name] = read_numbers(_read(word, _find_setting(name)))
-    return Arguments(options.recipe, overrides, options.resume, options.push_to_hub, options.overwrite)
+    recipe = options.recipe
+    if getattr(options, "objective", None) is not None:
+        if recipe not in (default, options.objective):
+            raise ValueError(
+                f"two recipes are named, {recipe} and the one of --objective {options.objective}: leave one out."
+            )
+        recipe = options.objective
+    return Arguments(recipe, overrides, options.resume, options.push_to_hub, options.overwrite)
 
 
 def _dashed(word: str) -> str:

@@ -17,7 +17,14 @@ import yaml
 from ..common.files import write_atomically
 from ..common.formats import INPUT_FORMATS
 from ..common.text import MINILM
-from .objectives.settings import OBJECTIVES, ContrastiveSettings, ObjectiveSettings, PartsSettings, read_objective
+from .objectives.settings import (
+    OBJECTIVES,
+    ContrastiveSettings,
+    ObjectiveSettings,
+    PartsSettings,
+    TaskSettings,
+    read_objective,
+)
 from .settings import Setting, Settings, setting, settings_of, suggest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -96,9 +103,10 @@ class Recipe(TextRecipe):
     >>> Recipe(selectors={"meaning": {"unit": "word"}})
     Traceback (most recent call last):
     ValueError: selectors.meaning.train must be {objective: NAME, ...}, with one of contrastive, copy, form, parts, \
-removal; got None.
+removal, task; got None.
     """
 
+    label: str | None = setting(None, "column of classes, for objective task: the one thing that labels are used for")
     # What is trained, and how
     model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
     selectors: dict[str, Any] = setting({}, "selectors by name; --selectors.NAME.KEY sets one key of one of them")  # noqa: RUF009
@@ -125,6 +133,7 @@ removal; got None.
             for name, values in self.selectors.items()
         }
         _check_contrastive(objectives)
+        _check_task(self.label, objectives)
         _check_parts(self, objectives)
 
     @property
@@ -219,6 +228,16 @@ def _check_contrastive(objectives: Mapping[str, ObjectiveSettings]) -> None:
                     f"selectors whose objective is contrastive are trained together, with one `train` block: {key} is "
                     f"{getattr(together[first], key)!r} for {first} and {value!r} for {name}."
                 )
+
+
+def _check_task(label: str | None, objectives: Mapping[str, ObjectiveSettings]) -> None:
+    tasks = [name for name, value in objectives.items() if isinstance(value, TaskSettings)]
+    if tasks and label is None:
+        raise ValueError(f"selectors.{tasks[0]}: objective task needs classes: name their column, --label COLUMN.")
+    if label is not None and not tasks:
+        raise ValueError(f"label {label!r} is for objective task alone, which no selector has: leave it out.")
+    if len(tasks) > 1:
+        raise ValueError(f"a checkpoint has one classifier: objective task can train one selector, got {', '.join(tasks)}.")
 
 
 def _check_parts(recipe: Recipe, objectives: Mapping[str, ObjectiveSettings]) -> None:

@@ -43,7 +43,7 @@ def _save(run: Run, folder: Path) -> None:
         qualities[name] = selection_quality(model, run.store, run.held_out, number)
         run.record({"phase": "saved", "selector": name, **qualities[name].as_dict()})
     run.write_log()
-    model.save_pretrained(folder, card=card_sections(run, reports, qualities, _measure_entities(run)))
+    run.result.save_pretrained(folder, card=card_sections(run, reports, qualities, _measure_entities(run)))
     write_record(folder, recipe, time.time() - run.started, run.accelerator.num_processes)
     for name in ("log.jsonl", *(plot for report in reports for plot in report.plots)):
         write_atomically(folder / name, (run.output / name).read_bytes())
@@ -127,8 +127,9 @@ def card_sections(
         qualities: of the gates that are saved, by the name of the selector.
         dev: figures against a labelled file, where the recipe names one.
     """
+    without = "without" if run.recipe.label is None else "with"
     about = (
-        f"Trained without labels on {len(run.rows):,} sentences of {name_sources(run.recipe.data)} by the recipe in "
+        f"Trained {without} labels on {len(run.rows):,} sentences of {name_sources(run.recipe.data)} by the recipe in "
         f"`recipe.yaml` (seed {run.recipe.seed})."
     )
     return {

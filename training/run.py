@@ -20,6 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 from tqdm import tqdm
 
+from ..checkpoint_hardkuma import HardKumaPreTrainedModel
 from ..common.files import write_atomically
 from ..modeling_hardkuma import HardKumaModel
 from .criterion import calibration_rows
@@ -29,7 +30,7 @@ from .objectives.base import Objective
 from .objectives.settings import ContrastiveSettings
 from .recipe import Recipe
 from .store import StateStore, TokenFile, encode_sentences, usable_rows, write_tokens
-from .texts import TextFile, split_held_out, spool_training_texts
+from .texts import TextFile, split_held_out, spool_labelled_texts, spool_training_texts
 
 if TYPE_CHECKING:
     from .encoder.recipe import EncoderRecipe
@@ -50,6 +51,7 @@ class Run:
         store: the text, tokenised and, where the encoder is frozen, encoded.
         rows, held_out: numbers of the sentences to train on, and of those kept back for the label-free criterion.
         history: entries of the log.
+        result: what is saved: the model, or the classifier that an objective has put on it.
     """
 
     store: StateStore
@@ -63,17 +65,29 @@ class Run:
         self.objectives: list[Objective[Any]] = [make_objective(*group) for group in recipe.groups()]
         self.history: list[dict[str, Any]] = []
         self.interrupt = InterruptFlag()
+        self.result: HardKumaPreTrainedModel = model
 
     @property
     def quiet(self) -> bool:
         """Whether another process speaks for all."""
         return not self.accelerator.is_main_process
 
-    @cached_property
+    @property
     def texts(self) -> TextFile:
         """All sentences, read when first asked for; on the main process alone."""
+        return self._labelled[0]
+
+    @property
+    def labels(self) -> list[str]:
+        """The class of every text, where the recipe names a column of them; on the main process alone."""
+        return self._labelled[1]
+
+    @cached_property
+    def _labelled(self) -> tuple[TextFile, list[str]]:
         folder = next(path for path in (self.output, *self.output.absolute().parents) if path.is_dir())
-        return spool_training_texts(self.recipe, self.log, folder)
+        if self.recipe.label is not None:
+            return spool_labelled_texts(self.recipe, self.recipe.label, self.log, folder)
+        return spool_training_texts(self.recipe, self.log, folder), []
 
     def log(self, text: str) -> None:
         """Tell the user, once for all processes."""

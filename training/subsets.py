@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +67,27 @@ def random_subsets(sentences: Sequence[TokenWords], number: int, seed: int) -> l
 
 
 @torch.inference_mode()
+def encode_jobs(
+    model: HardKumaModel, sentences: Sequence[TokenWords], jobs: Sequence[Job]
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Embeddings of subsets, batch after batch: numbers of jobs, and (batch, 2, dim) on the CPU, of the words alone and of
+    the sentence without them."""
+    # Sentences of like length share a batch.
+    order = sorted(range(len(jobs)), key=lambda job: len(sentences[jobs[job][0]].ids))
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        length = max(len(sentences[jobs[job][0]].ids) for job in chosen)
+        ids, mask = (torch.zeros(len(chosen), length, dtype=torch.long) for _ in range(2))
+        kept = torch.zeros(len(chosen), 2, length)
+        for row, job in enumerate(chosen):
+            tokens, words = sentences[jobs[job][0]], jobs[job][1]
+            inside = torch.from_numpy(np.isin(tokens.words, words))
+            ids[row, : len(inside)] = torch.from_numpy(tokens.ids)
+            mask[row, : len(inside)] = 1
+            kept[row, :, : len(inside)] = torch.stack([inside, ~inside])
+        yield chosen, model.encode_subsets(*(tensor.to(model.device) for tensor in (ids, mask, kept))).float().cpu()
+
+
 def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchors: Tensor, jobs: Sequence[Job]) -> Tensor:
     """(jobs, 2) on the CPU: cosine to the sentence's embedding of the words alone, and of the sentence without them.
 
@@ -82,20 +103,7 @@ def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchor
     (1.0, True)
     """
     result = torch.zeros(len(jobs), 2)
-    # Sentences of like length share a batch.
-    order = sorted(range(len(jobs)), key=lambda job: len(sentences[jobs[job][0]].ids))
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
-        length = max(len(sentences[jobs[job][0]].ids) for job in chosen)
-        ids, mask = (torch.zeros(len(chosen), length, dtype=torch.long) for _ in range(2))
-        kept = torch.zeros(len(chosen), 2, length)
-        for row, job in enumerate(chosen):
-            tokens, words = sentences[jobs[job][0]], jobs[job][1]
-            inside = torch.from_numpy(np.isin(tokens.words, words))
-            ids[row, : len(inside)] = torch.from_numpy(tokens.ids)
-            mask[row, : len(inside)] = 1
-            kept[row, :, : len(inside)] = torch.stack([inside, ~inside])
-        vectors = model.encode_subsets(*(tensor.to(model.device) for tensor in (ids, mask, kept))).float().cpu()
+    for chosen, vectors in encode_jobs(model, sentences, jobs):
         whole = anchors[[jobs[job][0] for job in chosen]][:, None]
         result[chosen] = cosine_similarity(vectors, whole, dim=-1)
     return result

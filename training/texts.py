@@ -1,4 +1,4 @@
-"""The sentences of a recipe: read, cleaned, without labels."""
+"""The sentences of a recipe: read, cleaned, without labels; and, for the objective `task`, texts with their classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from typing import overload
 import numpy as np
 
 from ..data import bundled_texts, clean, read_texts
-from ..data.readers import name_left_out
+from ..data.cleaning import count_words
+from ..data.lines import CorpusError
+from ..data.readers import name_left_out, read_kept_rows
+from ..data.reviews import bundled_reviews
 from .recipe import TextRecipe
 
 CHUNK = 4096  # texts that are read together where all are
@@ -110,6 +113,56 @@ def spool_training_texts(
         chosen = np.random.default_rng(recipe.seed).permutation(len(texts))[: recipe.max_sentences]
         texts = texts.choose(np.sort(chosen))
     return texts
+
+
+def spool_labelled_texts(
+    recipe: TextRecipe, label: str, log: Callable[[str], None] = print, folder: str | Path | None = None
+) -> tuple[TextFile, list[str]]:
+    """Texts and their classes, row by row: white space is normalised and nothing else is changed, split or thought of as
+    a duplicate.
+
+    Args:
+        label: the column of classes; a number counts columns from 1, in files without a header.
+
+    >>> texts, labels = spool_labelled_texts(TextRecipe(), "label", log=lambda text: None)
+    >>> len(texts) == len(labels), sorted(set(labels))
+    (True, ['negative', 'positive'])
+    """
+    labels: list[str] = []
+    dropped: Counter[str] = Counter()
+
+    def rows(name: str) -> Iterator[tuple[str, object]]:
+        if name == "bundled":
+            yield from bundled_reviews()
+        else:
+            for row in read_kept_rows(name, recipe.format, recipe.column, [label]):
+                yield row.text, row.kept[label]
+
+    def usable() -> Iterator[str]:
+        for raw, value in chain.from_iterable(map(rows, recipe.data)):
+            text, words = " ".join(raw.split()), count_words(raw)
+            if value is None or not str(value).strip():
+                dropped["without a class"] += 1
+            elif words < recipe.min_words:
+                dropped["too short"] += 1
+            elif words > recipe.max_words:
+                dropped["too long"] += 1
+            else:
+                labels.append(str(value).strip())
+                yield text
+
+    try:
+        texts = TextFile(usable(), folder)
+    except CorpusError as error:
+        raise ValueError(error.explain({"keep": "--label", "column": "--column"})) from error
+    shown = "".join(f"; dropped {count:,} {reason}" for reason, count in sorted(dropped.items()))
+    log(f"text: {len(texts):,} texts of {len(set(labels))} classes{shown}")
+    if not texts:
+        raise ValueError(f"no text with a class in {', '.join(recipe.data)}: check the files, --column and --label.")
+    if recipe.max_sentences is not None and len(texts) > recipe.max_sentences:
+        chosen = np.sort(np.random.default_rng(recipe.seed).permutation(len(texts))[: recipe.max_sentences])
+        texts, labels = texts.choose(chosen), [labels[row] for row in chosen]
+    return texts, labels
 
 
 def split_held_out(rows: np.ndarray, number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,7 @@ def recipe_of(**keys: Any) -> Recipe:
 
 def test_recipes_that_come_along() -> None:
     names = {path.stem for path in RECIPES}
-    assert names == {"default", "released", "contrastive", "as-written", "fourier", "attention", "parts"}
+    assert names == {"default", "released", "contrastive", "as-written", "fourier", "attention", "parts", "task"}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
@@ -128,7 +128,7 @@ BAD = [
     ({"selectors": {"meaning": {"train": "removal"}}}, "selectors.meaning.train must be {objective: NAME"),
     (
         {"selectors": {"meaning": {"train": {"objective": "removel"}}}},
-        "selectors.meaning.train: objective must be one of contrastive, copy, form, parts, removal; got 'removel'",
+        "selectors.meaning.train: objective must be one of contrastive, copy, form, parts, removal, task; got 'removel'",
     ),
     (
         {"selectors": {"meaning": {"train": {"objective": "removal", "epochs": 0}}}},

@@ -32,6 +32,7 @@ class ViewCollator:
         views: how many other views.
         seed: with a draw's number it fixes its views.
         mask_words: add the anchor with masked tokens, for masked language modelling.
+        both_sides: the anchor is a view too, by a draw of its own.
     """
 
     sentences: Sequence[Sentence]
@@ -41,6 +42,7 @@ class ViewCollator:
     views: int = 1
     seed: int = 0
     mask_words: bool = False
+    both_sides: bool = False
     valid_label_columns: list[str] = field(default_factory=list)  # the trainer asks for it
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:
@@ -48,7 +50,7 @@ class ViewCollator:
         for row in rows:
             random = np.random.default_rng([self.seed, row[DRAW]])
             sentence = self.sentences[row[ROW]]
-            columns[0].append(sentence)
+            columns[0].append(self.augmentation(sentence, random) if self.both_sides else sentence)
             for column in columns[1:]:
                 column.append(self.augmentation(sentence, random))
         batch: dict[str, Any] = {}

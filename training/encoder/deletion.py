@@ -115,7 +115,23 @@ class SampledGateDropout(Dropping):
 
 @dataclass(frozen=True)
 class RandomDeletion(Dropping):
-    """Without random words."""
+    """Without random words; with a rate, floor(rate x words) of them.
+
+    >>> sentence = Sentence(np.array([2, 5, 6, 7, 8, 3]), np.array([-1, 0, 1, 2, 3, -1]))
+    >>> len(RandomDeletion(rate=0.5)(sentence, np.random.default_rng(0)))
+    4
+    """
+
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate is not None:
+            check_rate(self.rate)
+
+    def number(self, sentence: Sentence) -> int:
+        """How many of this sentence."""
+        return super().number(sentence) if self.rate is None else int(self.rate * len(sentence.word_numbers))
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         return self._drop_words(sentence, random.permutation(len(sentence.word_numbers)).astype(float))

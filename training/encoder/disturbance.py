@@ -1,4 +1,5 @@
-"""Views that keep all words: as they are (dropout alone), repeated, in another order, or with holes in their embeddings."""
+"""Views of as many words: as they are (dropout alone), repeated, replaced, in another order, or with holes in their
+embeddings."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...configuration_hardkuma import check_whole
 from .deletion import check_rate
 from .sentence import LETTERS, Sentence
 
@@ -44,6 +46,44 @@ class WordRepetition:
         for start, end in _runs(sentence.words):
             index += [*range(start, end)] * (2 if sentence.words[start] in doubled else 1)
         return sentence.take(np.array(index, dtype=int))
+
+
+@dataclass(frozen=True)
+class WordReplacement:
+    """floor(rate x words) random words give their places to tokens drawn from the vocabulary: words of any meaning.
+
+    Args:
+        size: of the vocabulary.
+        rate: share of the words.
+        special: how many ids at its beginning are no words (padding, [CLS], unused ones); 1,000 suits BERT.
+
+    >>> sentence = Sentence(np.array([2, 5, 6, 7, 8, 3]), np.array([-1, 0, 0, 1, 2, -1]))
+    >>> view = WordReplacement(50, rate=0.4, special=40)(sentence, np.random.default_rng(0))
+    >>> len(view) in (5, 6), bool((view.ids[[0, -1]] == [2, 3]).all())
+    (True, True)
+    """
+
+    size: int
+    rate: float = 0.15
+    special: int = 1000
+    measure: ClassVar[str] = LETTERS
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        check_whole("special", self.special, minimum=0)
+        if self.special >= self.size:
+            raise ValueError(f"special must be less than the vocabulary's {self.size} tokens, got {self.special}.")
+
+    def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
+        words = sentence.word_numbers
+        chosen = random.permutation(words)[: int(self.rate * len(words))]
+        replaced = np.isin(sentence.words, chosen)
+        first = np.flatnonzero(replaced & (sentence.words != np.concatenate([[-2], sentence.words[:-1]])))
+        ids = sentence.ids.copy()
+        ids[first] = random.integers(self.special, self.size, len(first))
+        kept = ~replaced
+        kept[first] = True  # one token stands for the whole word
+        return replace(sentence, ids=ids).take(np.flatnonzero(kept))
 
 
 def _runs(words: np.ndarray) -> list[tuple[int, int]]:

@@ -49,3 +49,17 @@ def freeze_lower_layers(encoder: PreTrainedModel, number: int) -> None:
 def _check(name: str, number: int, layers: int) -> None:
     if number > layers:
         raise ValueError(f"{name} must be <= {layers}, the number of this encoder's layers, got {number}.")
+
+
+def switch_off_dropout(encoder: PreTrainedModel) -> None:
+    """No dropout in training either: two views of a sentence that no augmentation changes are then the same.
+
+    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
+    >>> encoder = toy_transformer(["a"]).encoder
+    >>> switch_off_dropout(encoder)
+    >>> {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
+    {0.0}
+    """
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0

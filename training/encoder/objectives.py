@@ -1,7 +1,8 @@
 """What is asked of the views of a sentence: to be close to each other and far from those of other sentences.
 
 sentence-transformers' own losses where it has them: InfoNCE (fixed and learned temperature), NT-Xent and triplets with
-semi-hard mining are its MultipleNegativesRankingLoss and BatchSemiHardTripletLoss; soft nearest neighbours are ours.
+semi-hard mining are its MultipleNegativesRankingLoss and BatchSemiHardTripletLoss; soft nearest neighbours, the bilinear
+InfoNCE and the two parts of NT-Xent are ours.
 Each takes embeddings of all views, [(batch, dim), ...], the anchors first.
 """
 
@@ -9,11 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import BatchSemiHardTripletLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    BatchHardTripletLossDistanceFunction,
+    BatchSemiHardTripletLoss,
+    MultipleNegativesRankingLoss,
+)
 from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -57,12 +64,56 @@ class Ranking(nn.Module):
         return torch.stack(losses).mean()
 
 
-class Triplets(nn.Module):
-    """Triplet loss with semi-hard mining, in Euclidean distance: max(0, d(a, p) - d(a, n) + margin)."""
+class Bilinear(nn.Module):
+    """InfoNCE as first written (van den Oord et al., 2018): -log f(z, c) / sum_z' f(z', c) with f(z, c) = exp(z^T W c).
 
-    def __init__(self, model: SentenceTransformer, margin: float):
+    c are the anchors and z the other views, as the encoder gives them. W begins as the identity over the temperature.
+    """
+
+    def __init__(self, size: int, temperature: float):
         super().__init__()
-        self.triplets = BatchSemiHardTripletLoss(model, margin=margin)
+        self.weight = nn.Parameter(torch.eye(size) / temperature)
+
+    def forward(self, views: Sequence[Tensor]) -> Tensor:
+        rows = torch.arange(len(views[0]), device=views[0].device)
+        logits = [views[0] @ self.weight.T @ view.T for view in views[1:]]  # c^T W^T z = z^T W c
+        return torch.stack([F.cross_entropy(each, rows) for each in logits]).mean()
+
+
+class AlignmentAndDistribution(nn.Module):
+    """NT-Xent in two parts, with the n rows of all views z_i and their pairs z_j (Wang and Isola, 2020; Chen et al., 2021):
+
+    tau L = -1/n sum_i sim(z_i, z_j) + tau/n sum_i log sum_{k != i} exp(sim(z_i, z_k) / tau)
+             alignment                  distribution
+    """
+
+    def __init__(self, temperature: float):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        parts = defaultdict(list)
+        for view in views[1:]:
+            z = normalize(torch.cat([views[0], view]).float())
+            similarities = z @ z.T
+            itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+            others = (similarities / self.temperature).masked_fill(itself, -torch.inf)
+            parts["alignment"].append(-similarities.roll(len(view), 1).diagonal().mean())
+            parts["distribution"].append(self.temperature * others.logsumexp(1).mean())
+        return {name: torch.stack(values).mean() for name, values in parts.items()}
+
+
+class Triplets(nn.Module):
+    """Triplet loss with semi-hard mining, in Euclidean distance: max(0, d(a, p) - d(a, n) + margin).
+
+    Args:
+        squared: take squared distances, |f(a) - f(p)|^2 - |f(a) - f(n)|^2 + margin.
+    """
+
+    def __init__(self, model: SentenceTransformer, margin: float, squared: bool = False):
+        super().__init__()
+        distance = partial(BatchHardTripletLossDistanceFunction.eucledian_distance, squared=squared)
+        self.triplets = BatchSemiHardTripletLoss(model, distance_metric=distance, margin=margin)
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
         labels = torch.arange(len(views[0]), device=views[0].device).repeat(len(views))
@@ -73,17 +124,29 @@ class SoftNeighbours(nn.Module):
     """Soft nearest neighbour loss (Frosst et al., 2019), all views of a sentence being its neighbours:
 
     -1/b sum_i log( sum_{j != i, same sentence} exp(-||x_i - x_j||^2 / T) / sum_{k != i} exp(-||x_i - x_k||^2 / T) )
+
+    Args:
+        learned: learn T too; its logarithm is kept, so that it stays positive.
+        normalized: scale the embeddings to length 1 first.
     """
 
-    def __init__(self, temperature: float):
+    def __init__(self, temperature: float, learned: bool = False, normalized: bool = True):
         super().__init__()
-        self.temperature = temperature
+        start = torch.tensor(math.log(temperature))
+        self.log_temperature: Tensor
+        if learned:
+            self.log_temperature = nn.Parameter(start)
+        else:
+            self.register_buffer("log_temperature", start, persistent=False)
+        self.normalized = normalized
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
-        x = normalize(torch.cat(list(views)).float())
+        x = torch.cat(list(views)).float()
+        x = normalize(x) if self.normalized else x
+        temperature = self.log_temperature.exp()
         sentence = torch.arange(len(views[0]), device=x.device).repeat(len(views))
         itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
-        logits = (-torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square() / self.temperature).masked_fill(
+        logits = (-torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square() / temperature).masked_fill(
             itself, -torch.inf
         )
         others = logits.masked_fill(sentence[:, None] != sentence, -torch.inf)
@@ -121,7 +184,8 @@ class Objective(nn.Module):
 
     def forward(self, features: Sequence[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         masked, hidden = features[0].pop(MASKED, None), features[0].pop(LABELS, None)
-        losses = {"contrast": self.contrast([embed(self.model, column) for column in features])}
+        contrast = self.contrast([embed(self.model, column) for column in features])
+        losses = contrast if isinstance(contrast, dict) else {"contrast": contrast}
         if self.masked_words is not None and masked is not None and hidden is not None:
             encoder = encoder_of(self.model)
             states = encoder(input_ids=masked, attention_mask=features[0]["attention_mask"]).last_hidden_state
@@ -135,12 +199,20 @@ class Objective(nn.Module):
         return {name: value for name, value in self.state_dict().items() if ".model." not in f".{name}"}
 
 
-def make_contrast(model: SentenceTransformer, recipe: EncoderRecipe) -> Callable[[Sequence[Tensor]], Tensor]:
-    """The contrastive part of a recipe's objective."""
+def make_contrast(
+    model: SentenceTransformer, recipe: EncoderRecipe
+) -> Callable[[Sequence[Tensor]], Tensor | dict[str, Tensor]]:
+    """The contrastive part of a recipe's objective; parts by name are logged one by one and added up."""
     if recipe.objective == "triplet":
-        return Triplets(model, recipe.margin)
+        return Triplets(model, recipe.margin, recipe.squared)
     if recipe.objective == "soft_neighbours":
-        return SoftNeighbours(recipe.temperature)
+        return SoftNeighbours(recipe.temperature, recipe.learn_temperature, recipe.normalized)
+    if recipe.objective == "bilinear":
+        size = model.get_embedding_dimension()
+        assert size is not None, "a sentence encoder knows how large its embeddings are"
+        return Bilinear(size, recipe.temperature)
+    if recipe.objective == "alignment_distribution":
+        return AlignmentAndDistribution(recipe.temperature)
     return Ranking(model, recipe.temperature, recipe.learn_temperature, recipe.objective == "nt_xent")
 
 

@@ -12,7 +12,7 @@ from ..recipe import RECIPES, TextRecipe, make_recipe, read_values
 from ..settings import setting
 from .registry import make_augmentation
 
-OBJECTIVES = ("infonce", "nt_xent", "triplet", "soft_neighbours")
+OBJECTIVES = ("infonce", "nt_xent", "alignment_distribution", "bilinear", "triplet", "soft_neighbours")
 
 
 @dataclass
@@ -24,7 +24,7 @@ class EncoderRecipe(TextRecipe):
     >>> EncoderRecipe(view={"synonyms": None})
     Traceback (most recent call last):
     ValueError: unknown augmentation 'synonyms'; known: dropout, attention_naive, attention_rollout, lowest_gates, \
-sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, token_cutoff, feature_cutoff.
+sampled_gates, random_deletion, word_replacement, cropping, word_repetition, token_shuffling, token_cutoff, feature_cutoff.
     """
 
     FOLDER = RECIPES / "encoder"
@@ -39,12 +39,18 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
     # The other view of each sentence
     view: dict[str, Any] = setting({"dropout": None}, "augmentations, one after the other, each with its options")  # noqa: RUF009
     views: int = setting(1, "how many other views of each sentence", at_least=1)
+    both_sides: bool = setting(False, "augment the anchor too, by a draw of its own")
+    dropout: bool = setting(True, "the encoder's own dropout, in training")
     gates: str | None = setting(None, "checkpoint whose gates of meaning views go by (default: the released head)")
     # What is asked of them
     objective: str = setting("infonce", "what views of one sentence are drawn together by", choices=OBJECTIVES)
     temperature: float = setting(0.05, "of InfoNCE, NT-Xent and soft nearest neighbours", above=0)
-    learn_temperature: bool = setting(False, "learn the temperature too, from this one on (InfoNCE and NT-Xent)")
+    learn_temperature: bool = setting(
+        False, "learn the temperature too, from this one on (InfoNCE, NT-Xent, soft neighbours)"
+    )
+    normalized: bool = setting(True, "soft neighbours of embeddings of length 1; false takes them as they are")
     margin: float = setting(0.2, "of the triplet loss, in Euclidean distance", above=0)
+    squared: bool = setting(False, "squared distances in the triplet loss")
     mlm_weight: float = setting(0.0, "of masked language modelling as a second objective; .1 is customary", at_least=0)
     batch_size: int = setting(64, "sentences of a batch", at_least=2, reason="the loss compares sentences")
     # How long and how fast
@@ -69,8 +75,9 @@ sampled_gates, random_deletion, cropping, word_repetition, token_shuffling, toke
         if not self.view:
             raise ValueError("view names no augmentation; use {dropout: null} for the encoder's own dropout alone.")
         make_augmentation(self.view, size=1)
-        if self.learn_temperature and self.objective not in ("infonce", "nt_xent"):
-            raise ValueError(f"learn_temperature works with infonce and nt_xent, not with {self.objective}: leave it out.")
+        learns = ("infonce", "nt_xent", "soft_neighbours")
+        if self.learn_temperature and self.objective not in learns:
+            raise ValueError(f"learn_temperature works with {', '.join(learns)}, not with {self.objective}: leave it out.")
 
 
 def load_encoder_recipe(path: str | Path, overrides: Mapping[str, Any] | None = None) -> EncoderRecipe:

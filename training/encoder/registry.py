@@ -17,7 +17,7 @@ from .deletion import (
     RolloutAttentionDropout,
     SampledGateDropout,
 )
-from .disturbance import DropoutOnly, FeatureCutoff, TokenCutoff, TokenShuffling, WordRepetition
+from .disturbance import DropoutOnly, FeatureCutoff, TokenCutoff, TokenShuffling, WordRepetition, WordReplacement
 from .sentence import LETTERS, Sentence
 
 
@@ -37,6 +37,7 @@ AUGMENTATIONS: Mapping[str, type] = {
     "lowest_gates": LowestGateDropout,
     "sampled_gates": SampledGateDropout,
     "random_deletion": RandomDeletion,
+    "word_replacement": WordReplacement,
     "cropping": Cropping,
     "word_repetition": WordRepetition,
     "token_shuffling": TokenShuffling,
@@ -63,11 +64,14 @@ class Sequential:
         return sentence
 
 
-def make_augmentation(views: Mapping[str, Mapping[str, Any] | None], size: int = 0) -> Sequential:
+def make_augmentation(
+    views: Mapping[str, Mapping[str, Any] | None], size: int = 0, vocabulary: int = 1 << 31
+) -> Sequential:
     """The augmentations of these names, each with its options.
 
     Args:
         size: of the encoder's embeddings.
+        vocabulary: how many tokens there are.
 
     >>> make_augmentation({"lowest_gates": {"t": 8}, "cropping": None}).measures
     ['gates']
@@ -84,7 +88,8 @@ def make_augmentation(views: Mapping[str, Mapping[str, Any] | None], size: int =
         for option in options or {}:
             find_named(f"option of {name}", option, known)
         try:
-            steps.append(kind(**({"size": size} if kind is FeatureCutoff else {}), **(options or {})))
+            sizes = {FeatureCutoff: {"size": size}, WordReplacement: {"size": vocabulary}}
+            steps.append(kind(**sizes.get(kind, {}), **(options or {})))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from error
     if any(isinstance(step, TokenShuffling) for step in steps[:-1]):

@@ -34,7 +34,7 @@ from ..texts import load_training_texts, split_held_out
 from .collator import DRAW, ROW, ViewCollator
 from .deletion import GATES
 from .geometry import GeometryEvaluator
-from .layers import freeze_lower_layers, reset_top_layers
+from .layers import freeze_lower_layers, reset_top_layers, switch_off_dropout
 from .objectives import Objective, encoder_of
 from .randomness import seeded
 from .recipe import EncoderRecipe
@@ -64,7 +64,9 @@ class EncoderRun:
         )
         self.model.model_card_data.generate_widget_examples = False  # rows of our dataset are numbers
         encoder = encoder_of(self.model)
-        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size)
+        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size, len(self.model.tokenizer))
+        if not recipe.dropout:
+            switch_off_dropout(encoder)
         texts = load_training_texts(recipe, self.log)
         rows, held_out = split_held_out(np.arange(len(texts)), recipe.held_out, recipe.seed)
         if len(held_out) < 2:
@@ -81,7 +83,14 @@ class EncoderRun:
         reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
         freeze_lower_layers(encoder, recipe.freeze_layers)
         collator = ViewCollator(
-            sentences, augmentation, self.model.tokenizer, encoder, recipe.views, recipe.seed, recipe.mlm_weight > 0
+            sentences,
+            augmentation,
+            self.model.tokenizer,
+            encoder,
+            recipe.views,
+            recipe.seed,
+            recipe.mlm_weight > 0,
+            recipe.both_sides,
         )
         order = draw_rows(rows, recipe)
         self.total = len(order) // recipe.batch_size

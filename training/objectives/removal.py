@@ -32,7 +32,7 @@ from ..store import BATCH, TokenFile
 from ..subsets import Job, ValueStore, random_subsets
 from ..words import Sentences, WordInputs, choose_sentences, read_inputs, read_sentences
 from .base import Objective, Report, fresh_selector, training_with_dropout
-from .settings import ContrastiveSettings, RemovalSettings
+from .settings import ContrastiveSettings, RemovalSettings, TaskSettings
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -155,7 +155,7 @@ def fit_sums(
     counts: np.ndarray,
     jobs: Sequence[Job],
     targets: Tensor,
-    settings: RemovalSettings,
+    settings: RemovalSettings | TaskSettings,
     seed: int,
     progress: bool,
 ) -> float:

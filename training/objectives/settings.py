@@ -92,10 +92,27 @@ class PartsSettings(ObjectiveSettings):
     names: list[str] | None = setting(None, "what they are called; by default after their typical words")  # noqa: RUF009
 
 
+@dataclass
+class TaskSettings(ObjectiveSettings):
+    """Words that decide about a text's class, with labels: the original HardKuma."""
+
+    NAME = "task"
+
+    warm_start: bool = setting(True, "fit classifier and gates to random subsets of words first")
+    sentences: int = setting(8000, "texts of which subsets are encoded, a random choice", at_least=1)
+    subsets: int = setting(4, "subsets of each of them, in pairs of one size", at_least=2)
+    epochs: int = setting(12, "passes over all subsets", at_least=1)
+    steps: int = setting(0, "steps of the loss as written, by sampled gates, after that", at_least=0)
+    batch_size: int = setting(32, "texts of a step", at_least=1)
+    learning_rate: float = setting(1e-3, "of the gates, at the beginning; it falls to 0", above=0)
+    encoder_learning_rate: float = setting(2e-5, "of an encoder that is not frozen", above=0)
+    log_every: int = setting(5, "steps between entries of the log", at_least=1)
+
+
 # In the order in which they are fitted: `parts` needs the selector of meaning.
 OBJECTIVES: Mapping[str, type[ObjectiveSettings]] = {
     settings.NAME: settings
-    for settings in (CopySettings, ContrastiveSettings, RemovalSettings, FormSettings, PartsSettings)
+    for settings in (CopySettings, ContrastiveSettings, TaskSettings, RemovalSettings, FormSettings, PartsSettings)
 }
 
 
