@@ -38,7 +38,7 @@ RETRY_SECONDS = 5  # after which a client that was turned away may come again
 BATCH_TOKENS = 2_048
 
 # What a request may set: name -> type.
-PARAMETERS = {"rate": float, "threshold": float, "use_surface": bool, "selector": str}
+PARAMETERS = {"rate": float, "threshold": float, "keep": float, "phrases": bool, "use_surface": bool, "selector": str}
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -46,9 +46,11 @@ from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from .guard import Guard
 from .html import (
     as_file,
+    record_file,
     show_comparison,
     show_document,
     show_matches,
+    show_numbered,
     show_pair,
     show_problem,
     show_record,
@@ -203,19 +205,21 @@ class Query:
         second: the second text, or the question to the passages.
         selector: the name of a selector; None for the one that the page starts with.
         percent: the share of words to select; None for the model's own decision.
+        keep: how much of one text's meaning its words are to keep, in per cent; None for the same.
     """
 
     text: str = ""
     second: str = ""
     selector: str | None = None
     percent: float | None = None
+    keep: float | None = None
 
     @classmethod
     def parse(cls, body: bytes) -> Query:
         """The query of a request's body; a `RequestError` says what is wrong with it.
 
         >>> Query.parse(b'{"text": "Hi", "percent": 20}')
-        Query(text='Hi', second='', selector=None, percent=20.0)
+        Query(text='Hi', second='', selector=None, percent=20.0, keep=None)
         """
         try:
             values = json.loads(body)
@@ -229,20 +233,20 @@ class Query:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if value is None and name in ("selector", "percent"):
+    if value is None and name in ("selector", "percent", "keep"):
         return None
-    if name != "percent":
+    if name not in ("percent", "keep"):
         if not isinstance(value, str):
             raise RequestError(400, f"{name} must be a text, got a {type(value).__name__}.")
         if name == "selector" and len(value) > MAX_NAME:  # it would be repeated in the message
             raise RequestError(422, f"selector has {len(value):,} characters; at most {MAX_NAME}.")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(400, f"percent must be a number, got a {type(value).__name__}.")
+        raise RequestError(400, f"{name} must be a number, got a {type(value).__name__}.")
     try:
         return float(value)
     except OverflowError:
-        raise RequestError(422, "percent has more digits than a number can have here.") from None
+        raise RequestError(422, f"{name} has more digits than a number can have here.") from None
 
 
 class Answers:
@@ -261,7 +265,9 @@ class Answers:
 
     def text(self, query: Query) -> Parts:
         """The gates of one text."""
-        if query.selector == ALL:
+        if query.keep is not None:
+            shown, numbers = show_numbered(self.demo.keep(query.text, query.keep, self._one(query)))
+        elif query.selector == ALL:
             shown, numbers = show_selectors(self.demo.score_all(query.text), query.percent)
         else:
             shown, numbers = show_record(self.demo.score(query.text, query.selector), query.percent)
@@ -286,6 +292,8 @@ class Answers:
 
     def file(self, query: Query, kind: str) -> dict[str, str]:
         """One text as a file, with the gates that the page shows: of one selector, or of all."""
+        if query.keep is not None:
+            return record_file(self.demo.keep(query.text, query.keep, self._one(query)), kind)
         if query.selector == ALL:
             return as_file(self.demo.score_all(query.text), query.percent, kind)
         name = query.selector or self.demo.selector

@@ -30,6 +30,7 @@ MAX_CHARACTERS_PASSAGES = 400_000
 MAX_TOKENS_LONG = 65_536  # of a document, or of passages: that of 200,000 characters of English, and more
 WHOLE_FILES = "use `hardkuma search` for whole files"
 RATES = (5, 50)  # per cent, as people think of it; everywhere else a rate is a fraction
+KEPT = (30, 95)  # per cent of the meaning
 BASELINES = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 # Answers that are kept, in memory alone. A text or document is encoded once, for every selector and share; pairs, searches
 # and comparisons once for each selector, and the former two for each share, since other words are removed then.
@@ -153,6 +154,14 @@ class Demo:
         checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
         self._check_tokens(checked, MAX_TOKENS)
         return self._scored(checked)
+
+    def keep(self, text: str, percent: float, selector: str | None = None) -> Record:
+        """The record of the fewest words that keep so much of the text's embedding, verified by encoding them."""
+        checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
+        self._check_tokens(checked, MAX_TOKENS)
+        low, high = KEPT
+        share = min(max(percent if percent == percent else low, low), high) / 100
+        return self.model.gate_records([checked], keep=share, selector=self._name(selector))[0]
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""

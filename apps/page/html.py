@@ -46,7 +46,15 @@ def show_record(scored: ScoredText, percent: float | None = None) -> tuple[str, 
     >>> "1 of 2 words: <bdi>Bob 0.90</bdi>" in text, "<td>0.900</td><td>selected</td>" in table
     (True, True)
     """
-    record = scored.select(rate=as_fraction(percent))
+    return show_numbered(scored.select(rate=as_fraction(percent)))
+
+
+def show_numbered(record: Record) -> tuple[str, str]:
+    """The shaded text of a record and the table of its numbers.
+
+    >>> [len(part) > 0 for part in show_numbered({"text": "", "words": [], "spans": []})]
+    [True, True]
+    """
     return render_record(record) + legend(), show_numbers(record)
 
 
@@ -295,11 +303,20 @@ def as_file(scored: Mapping[str, ScoredText], percent: float | None, kind: str) 
     'gates.json'
     """
     records = {name: item.select(rate=as_fraction(percent)) for name, item in scored.items()}
-    several = len(records) > 1
+    if len(records) == 1:
+        return record_file(next(iter(records.values())), kind)
+    joined = join_records(records) if kind == "json" else merge_selectors(scored, percent)
+    return record_file(joined, kind, selectors_legend(scored))
+
+
+def record_file(record: Record, kind: str, explained: str | None = None) -> dict[str, str]:
+    """A record as a file; the legend of the HTML is the usual one where none is given.
+
+    >>> record_file({"text": "", "words": [], "spans": []}, "html")["type"]
+    'text/html'
+    """
     if kind == "json":
-        record = join_records(records) if several else next(iter(records.values()))
         content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         return {"name": "gates.json", "type": "application/json", "content": content}
-    record = merge_selectors(scored, percent) if several else next(iter(records.values()))
-    content = page_head("HardKuma gates", selectors_legend(scored) if several else None) + render_record(record)
-    return {"name": "gates.html", "type": "text/html", "content": content + page_foot()}
+    content = page_head("HardKuma gates", explained) + render_record(record) + page_foot()
+    return {"name": "gates.html", "type": "text/html", "content": content}

@@ -7,8 +7,12 @@ const panels = new Map();
 const NO_ANSWER = "The server does not answer. Is it still running?";
 
 function chosen() {
-  const {selector, decision, percent} = settings.elements;
-  return {selector: selector.value || null, percent: decision.value === "share" ? Number(percent.value) : null};
+  const {selector, decision, percent, keep} = settings.elements;
+  return {
+    selector: selector.value || null,
+    percent: decision.value === "share" ? Number(percent.value) : null,
+    keep: decision.value === "keep" ? Number(keep.value) : null,
+  };
 }
 
 // What the settings are called on a tab, and whether it can show all selectors at once. All are taken up again by the next
@@ -20,6 +24,8 @@ let wantsAll = false;
 
 function fitSettings(panel) {
   for (const word of words) word.textContent = panel[word.dataset.word] ?? usual.get(word);
+  for (const label of settings.querySelectorAll("[data-only]")) label.hidden = label.dataset.only !== panel.tab;
+  if (settings.elements.decision.value === "keep" && panel.tab !== "text") settings.elements.decision.value = "own";
   if (!all) return;
   all.disabled = "single" in panel;
   all.parentElement.title = all.disabled ? "Here one selector at a time" : "";
@@ -219,10 +225,11 @@ tabs.forEach((tab, number) => {
 });
 settings.addEventListener("submit", (event) => event.preventDefault());
 settings.addEventListener("input", (event) => {
-  const {decision, percent} = settings.elements;
+  const {decision, percent, keep} = settings.elements;
   if (event.target.name === "selector") wantsAll = false;
   if (event.target === percent) decision.value = "share";  // who moves the slider wants a share
-  settings.querySelector("output").textContent = `${percent.value}%`;
+  if (event.target === keep) decision.value = "keep";
+  for (const slider of [percent, keep]) slider.parentElement.querySelector("output").textContent = `${slider.value}%`;
   current().settingsChanged();
 });
 new ResizeObserver(() => current().draw()).observe(document.querySelector("main"));

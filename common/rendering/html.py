@@ -122,6 +122,8 @@ def render_record(record: Record) -> str:
     count = f"{selected} of {len(words)} words" if words else "no words"
     windows = f" (read in {record['windows']} windows)" if record.get("windows", 1) > 1 else ""
     caption = f"{count}{windows}: <bdi>{listed}</bdi>" if listed else f"{count}{windows}"
+    if record.get("kept") is not None:
+        caption += f"; they keep {record['kept']:.0%} of the meaning, without them {record['lost']:.0%} is lost"
     if words and "reason" in record:
         caption += f": {escape(record['reason'])}"
     shown = render_words(record["text"], words, spans)

@@ -115,7 +115,7 @@ def settled(page: Any, place: str) -> str:
 
 def take_share(page: Any, steps: int) -> None:
     """Move the slider, which starts at 20%, by the keyboard."""
-    slider = page.get_by_role("slider")
+    slider = page.get_by_role("slider", name="Share of words")
     slider.focus()
     for _ in range(abs(steps)):
         slider.press("ArrowRight" if steps > 0 else "ArrowLeft")
@@ -155,6 +155,24 @@ def test_the_slider_reselects_without_encoding(
     own = [span["text"] for span in scored.select()["spans"]]
     page.wait_for_function("n => document.querySelectorAll('#text .hk-text .hk-span').length === n", arg=len(own))
     assert spans.all_inner_texts() == own and passes.count == before + 1
+
+
+@needs_chromium
+def test_the_words_that_keep_the_meaning(open_page: Callable, minilm: HardKumaModel) -> None:
+    page = open_page()
+    settled(page, "#text")
+    page.get_by_role("slider", name="How much of the meaning").focus()
+    page.keyboard.press("ArrowLeft")
+    record = minilm.gate_records([TEXTS[0]], keep=0.79)[0]
+    page.wait_for_function(
+        "kept => document.querySelector('#text').innerText.includes(`they keep ${kept} of the meaning`)",
+        arg=f"{record['kept']:.0%}",
+    )
+    assert page.get_by_label("what keeps the meaning").is_checked() and record["kept"] >= 0.79
+    assert page.locator("#text .hk-text .hk-span").all_inner_texts() == [span["text"] for span in record["spans"]]
+    page.get_by_role("tab", name="Two texts").click()
+    assert not page.get_by_text("what keeps the meaning").is_visible()
+    assert page.locator("[name=decision][value=own]").is_checked()
 
 
 @needs_chromium
