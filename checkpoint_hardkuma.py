@@ -23,7 +23,7 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
 from .batch_hardkuma import token_roles
-from .configuration_hardkuma import HardKumaConfig, clean_encoder_config
+from .configuration_hardkuma import HardKumaConfig, clean_encoder_config, one_line
 from .encoder_hardkuma import (
     EncoderParts,
     FullPrecisionLinear,
@@ -408,21 +408,21 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         if path is not None and config.gate_head_only:
             model = cls._from_gate_head(str(path), config, encoder, kwargs, hub)
             return (model, {"missing_keys": set(), "unexpected_keys": set()}) if output_loading_info else model
+        kwargs["use_safetensors"] = True  # nothing is unpickled
+        if path is not None and "state_dict" not in kwargs and not output_loading_info:
+            resized = bool(kwargs.get("ignore_mismatched_sizes"))
+            _check_fit(cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized)
         try:
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
         except Exception as error:
             _explain_broken_weights(error, path)
             raise
         model, info = loaded
-        # What was asked to be made anew is not missing.
-        missing = sorted(info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]})
-        if missing and not output_loading_info:
-            raise ValueError(
-                f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
-                "the checkpoint belongs to another model or is incomplete; save it again with model.save_pretrained."
-            )
-        _check_finite(model._base().gate_head.state_dict(), path)
-        model._base()._freeze()
+        base = model._base()
+        _check_finite(base.gate_head.state_dict(), path)
+        base._freeze()
+        if not _is_offloaded(base.encoder):  # whatever the file says: what is loaded may be of another precision
+            base.config.encoder_fingerprint = base.encoder_fingerprint()
         return (model, info) if output_loading_info else model
 
     @classmethod
@@ -475,12 +475,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         return getattr(self, self.base_model_prefix, self)
 
     def encoder_fingerprint(self) -> str:
-        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. A change that torch
-        does not count (through `.data`) goes unnoticed here; what is saved is always computed anew."""
+        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. What torch does not
+        count (a change through `.data`) shows in a sample of the values, unless it is of a few of them; what is saved is
+        always computed anew."""
         base = self._base()
-        # Weights that were made in inference mode cannot change, and are not counted.
         tensors = base.encoder.state_dict().values()
-        key = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        # Weights that were made in inference mode cannot change, and are not counted.
+        versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        key = (versions, [_sampled(tensor) for tensor in tensors])
         known: tuple[Any, str] | None = getattr(base, "_fingerprint", None)
         if known is None or known[0] != key:
             known = base._fingerprint = (key, fingerprint(base.encoder))
@@ -534,7 +536,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             return
         tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
-        if not any(tensor.is_meta for tensor in base.encoder.state_dict().values()):  # offloaded weights are not at hand
+        if not _is_offloaded(base.encoder):
             base.config.encoder_fingerprint = fingerprint(base.encoder)
         with staged(save_directory) as folder:
             PreTrainedModel.save_pretrained(base, folder, True, state_dict, False, *args, **kwargs)
@@ -585,6 +587,17 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             base.config.gate_head_only = False
 
 
+def _sampled(tensor: Tensor) -> float:
+    """A sum over some of the values: quick, and another one after almost any change."""
+    flat = tensor.detach().reshape(-1)
+    return float(flat[:: max(1, flat.numel() // 512)].double().sum())
+
+
+def _is_offloaded(module: nn.Module) -> bool:
+    """Whether weights are not at hand."""
+    return any(tensor.is_meta for tensor in module.state_dict().values())
+
+
 def _rebuild(
     cls: type[HardKumaPreTrainedModel],
     config: HardKumaConfig,
@@ -612,6 +625,68 @@ def _explain_broken_weights(error: Exception, path: object) -> None:
 
 
 _ADVICE = "the file is damaged or belongs to another model; download or save the checkpoint again."
+
+
+def _check_fit(
+    cls: type[HardKumaPreTrainedModel],
+    config: HardKumaConfig,
+    path: str,
+    variant: str | None,
+    hub: dict[str, Any],
+    resized: bool,
+) -> None:
+    """Compare names and shapes of a checkpoint's weights with those that its config asks for, before anything is loaded or
+    made room for; with `resized` shapes may differ."""
+    found = {name: tuple(value.shape) for name, value in _stored_tensors(path, variant, hub).items()}
+    with torch.device("meta"):
+        model = cls(copy.deepcopy(config))._base()
+    own = model.state_dict(keep_vars=True)
+    present = {id(own[name]) for name in found if name in own}  # of tensors that share their memory one is stored
+    faults = {
+        "lack": [name for name in own if name not in found and id(own[name]) not in present],
+        "have foreign": [name for name in found if name not in own],
+        "have other shapes of": [name for name in found if name in own and found[name] != tuple(own[name].shape)],
+    }
+    if resized:
+        del faults["have other shapes of"]
+    said = [
+        f"{fault} {len(names)} tensors of this model, the first {min(names)!r}"
+        for fault, names in faults.items()
+        if names
+    ]
+    if said:
+        raise ValueError(
+            f"the weights in {path} {' and '.join(said)}: the checkpoint belongs to another model or is incomplete; "
+            "save it again with model.save_pretrained. (Other shapes can be made anew with ignore_mismatched_sizes=True.)"
+        )
+
+
+def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, of one or several files, without their values."""
+    optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": True}
+    name = f"model.{variant}.safetensors" if variant else "model.safetensors"
+    single = cached_file(path, name, **optional, **hub)
+    index = None if single else cached_file(path, f"{name}.index.json", **optional, **hub)
+    if not single and not index:
+        raise OSError(
+            f"there is no {name} in {path}; weights are read from safetensors alone, nothing is unpickled: "
+            "save the checkpoint again with model.save_pretrained."
+        )
+    try:
+        if single:
+            return load_state_dict(single, map_location="meta")
+        shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()
+        tensors: dict[str, Tensor] = {}
+        for shard in sorted(set(shards)):
+            if Path(shard).name != shard:
+                raise ValueError(f"{name}.index.json of {path} names {shard!r}, which leaves its folder; refused.")
+            tensors |= load_state_dict(cached_file(path, shard, **hub), map_location="meta")
+        return tensors
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{name}.index.json of {path} is damaged ({one_line(error)}): {_ADVICE}") from error
+    except Exception as error:
+        _explain_broken_weights(error, path)
+        raise
 
 
 def _load_gate_head(head: GateHead, weights: dict[str, Tensor], path: str) -> None:
