@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import glob
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,9 +70,11 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 @contextmanager
 def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary folder beside `target`; on success its files replace those of `target`, on failure it vanishes.
+    """A temporary folder beside `target`; on success it takes the place of `target`, on failure it vanishes.
 
-    Weight files of an earlier save that the new one does not have (other shards) are removed.
+    Whoever reads finds the old folder or the new one, never files of both, whenever this is killed. What is in `target` and
+    not of an earlier save (a .git, notes) is in the new folder too; weight files that it does not have (other shards) are
+    not.
 
     >>> with tempfile.TemporaryDirectory() as root:
     ...     with staged(Path(root) / "model") as folder:
@@ -76,13 +82,16 @@ def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
     ...     sorted(p.name for p in (Path(root) / "model").iterdir())
     ['config.json']
     """
-    target = Path(target)
+    target = Path(target).resolve()  # of a link its folder
     if target.is_file():
         raise NotADirectoryError(f"{target} is a file; give a folder to save into.")
-    if target.resolve() == HERE.resolve():
+    if target == HERE.resolve():
         raise ValueError(f"{target} holds the source code of hardkuma; save into another folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    _put_back(target)
+    own = f".{target.name}.{platform.node()}."
+    _remove_left(target.parent, own)
+    folder = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}.", dir=target.parent))
     try:
         yield folder
         _publish(folder, target)
@@ -97,15 +106,88 @@ def _publish(folder: Path, target: Path) -> None:
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+        if path.is_file():
+            with open(path, "rb") as stream:  # on the disk before it has its name, whatever happens to the machine
+                os.fsync(stream.fileno())
     if not target.exists():
         os.rename(folder, target)
         return
-    new = {path.name for path in folder.iterdir()}
-    if any(name.endswith(".safetensors") for name in new):
-        for old in target.glob("model*.safetensors*"):
-            if old.name not in new:
+    if Path.cwd().is_relative_to(target) or os.path.ismount(target):  # it must stay the folder that it is
+        _replace_files(folder, target)
+        return
+    _take_along(target, folder)
+    if not _exchange(folder, target):
+        aside = _aside(target)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(target, aside)
+        os.rename(folder, target)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.before")
+
+
+def _remove_left(parent: Path, own: str) -> None:
+    """Remove what saves of this machine have left whose process was killed."""
+    for left in parent.glob(f"{glob.escape(own)}*.*"):
+        process = left.name.removeprefix(own).partition(".")[0]
+        if process.isdigit() and sys.platform != "win32":  # where asking for a process would end it
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
+            except OSError:  # somebody else's
+                pass
+
+
+def _put_back(target: Path) -> None:
+    """Give a folder its name back, where one was set aside and its successor never came."""
+    if not target.exists() and _aside(target).is_dir():
+        os.rename(_aside(target), target)
+
+
+def _is_weights(path: Path) -> bool:
+    return path.match("model*.safetensors*")
+
+
+def _take_along(old: Path, new: Path) -> None:
+    """Link what the old folder has and the new one lacks into the new one; without links it is copied."""
+    has_weights = any(_is_weights(path) for path in new.iterdir())
+    for path in sorted(old.rglob("*")):
+        place = new / path.relative_to(old)
+        if place.exists() or place.is_symlink() or (has_weights and path.parent == old and _is_weights(path)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            place.mkdir()
+            shutil.copymode(path, place)
+            continue
+        try:
+            os.link(path, place, follow_symlinks=False)
+        except OSError:  # a disk without links
+            shutil.copy2(path, place, follow_symlinks=False)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Two folders take each other's names at one moment; False where the system or the disk cannot do that."""
+    here, flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
+    if not sys.platform.startswith("linux"):
+        return False
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), flag) == 0
+
+
+def _replace_files(folder: Path, target: Path) -> None:
+    """File by file; without its first file, which is written last, a folder that was left half-way does not load."""
+    first = [name for name in ("config.json", "index.json") if (folder / name).is_file()]
+    for name in first:
+        (target / name).unlink(missing_ok=True)
+    if any(_is_weights(path) for path in folder.iterdir()):
+        for old in target.iterdir():
+            if _is_weights(old) and not (folder / old.name).exists():
                 old.unlink()
-    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    for path in sorted(files, key=lambda path: path.parent == folder and path.name in first):
         place = target / path.relative_to(folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
@@ -411,7 +493,9 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         kwargs["use_safetensors"] = True  # nothing is unpickled
         if path is not None and "state_dict" not in kwargs and not output_loading_info:
             resized = bool(kwargs.get("ignore_mismatched_sizes"))
-            _check_fit(cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized)
+            _check_fit(
+                cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized
+            )
         try:
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
         except Exception as error:
@@ -523,7 +607,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         A model that has no tokenizer is saved without one, and says so.
 
         Args:
-            save_directory: folder, made if needed; an existing one is replaced file by file once all are written.
+            save_directory: folder, made if needed; an existing one is replaced as a whole once all is written (`staged`).
             tokenizer: saved with the model; by default the one that came with the encoder or the checkpoint.
             card: fields of the card by name; see model_card.md.
             args, kwargs: as in transformers (`max_shard_size`, ...).
@@ -624,6 +708,7 @@ def _explain_broken_weights(error: Exception, path: object) -> None:
         ) from error
 
 
+_SHAPES, _RESIZE = "have other shapes of", ", or have these made anew with ignore_mismatched_sizes=True"
 _ADVICE = "the file is damaged or belongs to another model; download or save the checkpoint again."
 
 
@@ -645,48 +730,48 @@ def _check_fit(
     faults = {
         "lack": [name for name in own if name not in found and id(own[name]) not in present],
         "have foreign": [name for name in found if name not in own],
-        "have other shapes of": [name for name in found if name in own and found[name] != tuple(own[name].shape)],
+        _SHAPES: [name for name in found if name in own and found[name] != tuple(own[name].shape) and not resized],
     }
-    if resized:
-        del faults["have other shapes of"]
     said = [
-        f"{fault} {len(names)} tensors of this model, the first {min(names)!r}"
-        for fault, names in faults.items()
-        if names
+        f"{fault} {len(names)} tensors of this model, the first {min(names)!r}" for fault, names in faults.items() if names
     ]
     if said:
         raise ValueError(
             f"the weights in {path} {' and '.join(said)}: the checkpoint belongs to another model or is incomplete; "
-            "save it again with model.save_pretrained. (Other shapes can be made anew with ignore_mismatched_sizes=True.)"
+            f"save it again with model.save_pretrained{_RESIZE if faults.get(_SHAPES) else ''}."
         )
 
 
 def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors of a checkpoint, of one or several files, without their values."""
-    optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": True}
     name = f"model.{variant}.safetensors" if variant else "model.safetensors"
-    single = cached_file(path, name, **optional, **hub)
-    index = None if single else cached_file(path, f"{name}.index.json", **optional, **hub)
-    if not single and not index:
+    optional = {"_raise_exceptions_for_missing_entries": False, **hub}
+    single = cached_file(path, name, **optional)
+    index = None if single else cached_file(path, f"{name}.index.json", **optional)
+    if single is None and index is None:
         raise OSError(
             f"there is no {name} in {path}; weights are read from safetensors alone, nothing is unpickled: "
             "save the checkpoint again with model.save_pretrained."
         )
+    tensors: dict[str, Tensor] = {}
     try:
-        if single:
-            return load_state_dict(single, map_location="meta")
-        shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()
-        tensors: dict[str, Tensor] = {}
-        for shard in sorted(set(shards)):
-            if Path(shard).name != shard:
-                raise ValueError(f"{name}.index.json of {path} names {shard!r}, which leaves its folder; refused.")
-            tensors |= load_state_dict(cached_file(path, shard, **hub), map_location="meta")
-        return tensors
-    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{name}.index.json of {path} is damaged ({one_line(error)}): {_ADVICE}") from error
+        for file in [single] if index is None else _shards(index, path, hub):
+            tensors |= load_state_dict(str(file), map_location="meta")
     except Exception as error:
         _explain_broken_weights(error, path)
         raise
+    return tensors
+
+
+def _shards(index: str, path: str, hub: dict[str, Any]) -> list[str | None]:
+    try:
+        names = sorted(set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{Path(index).name} of {path} cannot be read ({one_line(error)}): {_ADVICE}") from error
+    if outside:
+        raise ValueError(f"{Path(index).name} of {path} names {outside[0]!r}, which leaves its folder; refused.")
+    return [cached_file(path, name, **hub) for name in names]
 
 
 def _load_gate_head(head: GateHead, weights: dict[str, Tensor], path: str) -> None:

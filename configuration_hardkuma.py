@@ -215,8 +215,8 @@ def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrai
     kind = StaticEncoderConfig if is_static else CONFIG_MAPPING[model_type]
     if kind.sub_configs:
         raise ValueError(
-            f"encoder_config has model_type {model_type!r}, which is made of several models ({', '.join(kind.sub_configs)}); "
-            "give the text encoder alone."
+            f"encoder_config has model_type {model_type!r}, which is made of several models "
+            f"({', '.join(kind.sub_configs)}); give the text encoder alone."
         )
     _check_dtype(values.get("dtype", values.get("torch_dtype")))
     for name, value in values.items():
@@ -837,7 +837,8 @@ def _check_values(config: HardKumaConfig) -> None:
 def _check_encoder(config: HardKumaConfig) -> None:
     """Settings that name something of the encoder: tokens, layers, positions, the size of its states."""
     size = getattr(config.encoder_config, "vocab_size", None)
-    for name, ids in (("special_token_ids", config.special_token_ids), ("frame_token_ids", sum(config.frame_token_ids, []))):
+    framed = [token for part in config.frame_token_ids for token in part]
+    for name, ids in (("special_token_ids", config.special_token_ids), ("frame_token_ids", framed)):
         if size is not None and ids and max(ids) >= size:
             raise ValueError(f"{name} has {max(ids)}, but the encoder's vocabulary is 0 to {size - 1}.")
     depth = config.num_hidden_layers

@@ -556,7 +556,9 @@ def _load_config(root: str, subfolder: str, hub: dict[str, Any]) -> PreTrainedCo
         config = AutoConfig.from_pretrained(root, subfolder=subfolder, trust_remote_code=False, **hub)
     except OSError as error:
         raise OSError(f"{unavailable(root)} ({str(error).splitlines()[0]})") from error
-    make_encoder_config(config.text_config if config.model_type == "clip" else config)  # refuses what is not a stock architecture, before any weight is read
+    make_encoder_config(
+        config.text_config if config.model_type == "clip" else config
+    )  # refuses what is not a stock architecture, before any weight is read
     return config
 
 
@@ -566,7 +568,7 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
     keywords = dict(hub) if dtype is None else {**hub, "dtype": dtype}
     if cls is AutoModel:
         keywords["trust_remote_code"] = False
-    model, info = cls.from_pretrained(
+    loaded: Any = cls.from_pretrained(
         root,
         subfolder=subfolder,
         use_safetensors=True,
@@ -574,7 +576,7 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
         output_loading_info=True,
         **keywords,
     )
-    model = drop_unused(model.eval())
+    model, info = drop_unused(loaded[0].eval()), loaded[1]
     layers, own = layer_list(model), model.state_dict()
     # Heads that nobody needs here are usual, and so is a pooler that is not there. Layers are neither.
     faults = {

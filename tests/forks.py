@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 # `python -m hardkuma`, its arguments being the fork's.
 COMMAND = "import runpy; runpy.run_module('hardkuma', run_name='__main__', alter_sys=True)"
@@ -193,3 +195,21 @@ if __name__ == "__main__":
     # From here on the interpreter ends the process as it ends any other: tracebacks, exit status, atexit.
     sys.modules["__main__"] = types.ModuleType("__main__")
     exec(compile(_code, "<string>", "exec"), sys.modules["__main__"].__dict__)
+
+
+def killed_at(moment: int, run: Callable[[], object]) -> bool:
+    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    count = 0
+
+    def kill_at_moment(frame: FrameType, event: str, function: object) -> None:
+        nonlocal count
+        count += event == "c_call"
+        if count > moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(kill_at_moment)
+    run()
+    os._exit(0)
