@@ -187,16 +187,6 @@ def attend(control: socket.socket, request: dict, descriptors: list[int]) -> str
     return request["code"]
 
 
-if __name__ == "__main__":
-    _control = socket.socket(fileno=int(sys.argv[1]))
-    exec(sys.argv[2], {})
-    gc.freeze()  # a collection in a fork would copy every page of what was imported
-    _code = serve(_control)
-    # From here on the interpreter ends the process as it ends any other: tracebacks, exit status, atexit.
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    exec(compile(_code, "<string>", "exec"), sys.modules["__main__"].__dict__)
-
-
 def killed_at(moment: int, run: Callable[[], object]) -> bool:
     """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed."""
     process = os.fork()
@@ -213,3 +203,13 @@ def killed_at(moment: int, run: Callable[[], object]) -> bool:
     sys.setprofile(kill_at_moment)
     run()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    _control = socket.socket(fileno=int(sys.argv[1]))
+    exec(sys.argv[2], {})
+    gc.freeze()  # a collection in a fork would copy every page of what was imported
+    _code = serve(_control)
+    # From here on the interpreter ends the process as it ends any other: tracebacks, exit status, atexit.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(_code, "<string>", "exec"), sys.modules["__main__"].__dict__)
