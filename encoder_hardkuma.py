@@ -579,9 +579,10 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
     model, info = drop_unused(loaded[0].eval()), loaded[1]
     layers, own = layer_list(model), model.state_dict()
     # Heads that nobody needs here are usual, and so is a pooler that is not there. Layers are neither.
+    resized = sorted(name for name, *_ in info["mismatched_keys"])
     faults = {
-        "lack": sorted(name for name in info["missing_keys"] if name in own),
-        "have another shape of": sorted(name for name, *_ in info["mismatched_keys"]),
+        "lack": sorted(name for name in info["missing_keys"] if name in own and name not in resized),
+        "have another shape of": resized,
         "have a foreign": sorted(name for name in info["unexpected_keys"] if layers and f"{layers}." in name),
     }
     for fault, names in faults.items():
@@ -603,7 +604,13 @@ def load_tokenizer(
             f"no tokenizer in {root}: none of {', '.join(TOKENIZER_FILES)} is there; "
             "save it into that folder with tokenizer.save_pretrained(folder)."
         )
-    return AutoTokenizer.from_pretrained(root, subfolder=subfolder, config=config, trust_remote_code=False, **hub)
+    try:
+        return AutoTokenizer.from_pretrained(root, subfolder=subfolder, config=config, trust_remote_code=False, **hub)
+    except Exception as error:  # what tokenizers raise about a damaged file is of no kind of its own
+        raise OSError(
+            f"the tokenizer in {root} cannot be read ({one_line(error)}); download it, or save it again with "
+            "tokenizer.save_pretrained(folder)."
+        ) from error
 
 
 def _load_clip(root: str, subfolder: str, dtype: Any, hub: dict[str, Any]) -> EncoderParts:

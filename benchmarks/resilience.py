@@ -19,6 +19,7 @@
 Everything but clients and letters runs on a tiny random model: what is tried is files, processes and text, not the encoder.
 Exit code 0: every part held.
 """
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -132,14 +133,23 @@ class Writer:
         return hashlib.sha256(b"".join(file.read_bytes() for file in found)).hexdigest() if found else ""
 
 
+TRAINING = {
+    "model.view": "input",
+    "train.batch_size": 16,
+    "train.max_steps": 40,
+    "train.epochs": 100,
+    "train.checkpoint_every": 5,
+    "train.evaluate_every": 20,
+}
+
+
 def make_writers(root: Path, place: str) -> dict[str, Writer]:
     """Every command that writes, on small inputs; outputs in root/place."""
     out = root / place
     out.mkdir()
     text, model, encoder = root / "text.txt", root / "model", root / "encoder"
-    steps = ("--train.max_steps", 40, "--train.epochs", 100, "--train.checkpoint_every", 5, "--train.evaluate_every", 20)
     train = ("train", "contrastive", "--encoder", encoder, "--data", f"[{text}]", "--held_out", 32, "--output", out / "run")
-    sizes = ("--train.batch_size", 16, "--model.view", "input")
+    sizes = tuple(word for key, value in TRAINING.items() for word in (f"--{key}", value))
     tune = ("encoder", "simcse", "--encoder", encoder, "--data", f"[{text}]", "--output", out / "tuned")
     pace = ("--batch-size", 16, "--max-steps", 30, "--checkpoint-every", 5, "--evaluate-every", 30, "--max-tokens", 20)
     gates = ("gates", "--quiet", "--model", model, "--file", root / "long.txt", "--output", out / "gates.jsonl")
@@ -148,7 +158,7 @@ def make_writers(root: Path, place: str) -> dict[str, Writer]:
     export = ("export", "native", "--quiet", "--model", model, "--data", text, "--output", out / "export")
     return {
         "gates": Writer(gates, out / "gates.jsonl", resume=("--resume",), other=("--rate", 0.9)),
-        "train": Writer((*train, *sizes, *steps), out / "run", "model", ("--resume",), ("--seed", 5)),
+        "train": Writer((*train, *sizes), out / "run", "model", ("--resume",), ("--seed", 5)),
         "encoder": Writer((*tune, *pace), out / "tuned", "model", ("--resume",), ("--seed", 5)),
         "adapt": Writer(adapt, out / "adapted", other=("--batch-size", 3, "--field", "text", "--input-format", "text")),
         "search": Writer((*search, text), out / "index", other=(root / "long.txt",)),
@@ -216,9 +226,8 @@ def kill_writers(number: int, seed: int) -> Outcome:
                 faults.append(f"{name} ends with {status} after a kill: {fork.stderr[-200:]}")
             if writer.digest() not in ("", before, wanted[name]):
                 faults.append(f"{name} leaves a mixture")
-            if status == 0:  # it was done before its moment came: begin anew, over what is there
-                if draw.random() < 0.5:
-                    shutil.rmtree(writer.output) if writer.output.is_dir() else writer.output.unlink()
+            if status == 0 and draw.random() < 0.5:  # it was done before its moment came: over what is there, or anew
+                shutil.rmtree(writer.output) if writer.output.is_dir() else writer.output.unlink()
         for name, writer in cut.items():
             fork = started(server, writer, *writer.resume)
             if fork.wait() or writer.digest() != wanted[name]:
@@ -272,9 +281,8 @@ def fill_disk(number: int, seed: int) -> Outcome:
         for attempt in range(number):
             name = list(writers)[attempt % len(writers)]
             writer = writers[name]
-            fork = started(
-                server, writer, *(("--overwrite",) if name in ("train", "encoder") else ()), limit=draw.randint(1, 60_000)
-            )
+            again = ("--overwrite",) if name in ("train", "encoder") else ()
+            fork = started(server, writer, *again, limit=draw.randint(1, 60_000))
             status = fork.wait()
             full += status == 1
             if status not in (0, 1) or "Traceback" in fork.stderr:

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
+from hardkuma.common.files import seal_folder
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.training.encoder import run as run_module
 from hardkuma.training.encoder.layers import freeze_lower_layers, layers_of, reset_top_layers
@@ -223,6 +224,20 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     assert "resuming from checkpoint-" in capsys.readouterr().err
     one, two = weights(tmp_path / "whole" / "model"), weights(tmp_path / "cut" / "model")
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    """The newest whole one is taken, and why is said; one that nobody has sealed does not count."""
+    for step in (5, 10, 15):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"weights")
+        if step < 15:
+            seal_folder(tmp_path / f"checkpoint-{step}")
+    said: list[str] = []
+    assert last_checkpoint(tmp_path, said.append) == tmp_path / "checkpoint-10" and not said
+    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"weig")
+    assert last_checkpoint(tmp_path, said.append) == tmp_path / "checkpoint-5"
+    assert len(said) == 1 and "model.safetensors is not what was written): trying the checkpoint before it" in said[0]
 
 
 def test_a_used_folder_is_left_alone(
