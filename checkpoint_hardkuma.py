@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import glob
 import json
 import math
 import os
@@ -112,7 +111,7 @@ def _publish(folder: Path, target: Path) -> None:
     if not target.exists():
         os.rename(folder, target)
         return
-    if Path.cwd().is_relative_to(target) or os.path.ismount(target):  # it must stay the folder that it is
+    if _is_worked_in(target) or os.path.ismount(target):  # it must stay the folder that it is
         _replace_files(folder, target)
         return
     _take_along(target, folder)
@@ -124,17 +123,25 @@ def _publish(folder: Path, target: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def _is_worked_in(folder: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(folder)
+    except FileNotFoundError:  # this process works in a folder that is gone
+        return False
+
+
 def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.before")
 
 
 def _remove_left(parent: Path, own: str) -> None:
-    """Remove what saves of this machine have left whose process was killed."""
-    for left in parent.glob(f"{glob.escape(own)}*.*"):
-        process = left.name.removeprefix(own).partition(".")[0]
-        if process.isdigit() and sys.platform != "win32":  # where asking for a process would end it
+    """Remove what saves of this machine have left whose process was killed, also saves into such a temporary folder."""
+    stage = re.compile(rf"\.?{re.escape(own)}(\d+)\..+")
+    for left in parent.iterdir():
+        match = stage.fullmatch(left.name)
+        if match and sys.platform != "win32":  # where asking for a process would end it
             try:
-                os.kill(int(process), 0)
+                os.kill(int(match[1]), 0)
             except ProcessLookupError:
                 shutil.rmtree(left, ignore_errors=True)
             except OSError:  # somebody else's

@@ -144,7 +144,7 @@ UNTRUSTED_KEYS = frozenset(
 _OF_A_CALL = ("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict")
 # What a config may count at most: layers, and anything else. A file of some bytes must not ask for hours or all memory.
 MOST_LAYERS, MOST_OTHERS, MOST_SELECTORS = 1000, 100_000, 100
-_LAYERS, _OTHERS = re.compile(r"layers?$|n_layer|num_layer"), re.compile(r"(^|_)(num|n)_|groups|blocks|functions")
+_LAYERS, _OTHERS = re.compile(r"layers?$|n_layer|num_layer"), re.compile(r"groups|blocks|functions|experts")
 
 
 class StaticEncoderConfig(PreTrainedConfig):

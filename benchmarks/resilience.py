@@ -160,7 +160,7 @@ def make_writers(root: Path, place: str) -> dict[str, Writer]:
         "gates": Writer(gates, out / "gates.jsonl", resume=("--resume",), other=("--rate", 0.9)),
         "train": Writer((*train, *sizes), out / "run", "model", ("--resume",), ("--seed", 5)),
         "encoder": Writer((*tune, *pace), out / "tuned", "model", ("--resume",), ("--seed", 5)),
-        "adapt": Writer(adapt, out / "adapted", other=("--batch-size", 3, "--field", "text", "--input-format", "text")),
+        "adapt": Writer(adapt, out / "adapted", other=("--data", root / "long.txt")),
         "search": Writer((*search, text), out / "index", other=(root / "long.txt",)),
         "export": Writer(export, out / "export", other=("--sentences", 40)),
     }

@@ -108,10 +108,16 @@ def _now() -> str:
 
 
 def _open_lock(output: Path, place: Path) -> BinaryIO:
+    patience = 100  # looks, until who has just taken it has written who it is
     while True:
         stream = os.fdopen(os.open(place, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         is_free = _lock(stream)
         holder = _holder(stream)
+        if is_free is False and not holder and patience:
+            stream.close()
+            patience -= 1
+            time.sleep(0.01)
+            continue
         if is_free is None:  # nobody knows but what is written there
             is_free = not holder or (holder.get("host") == socket.gethostname() and not _is_running(holder.get("process")))
         if not is_free:
