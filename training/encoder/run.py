@@ -128,8 +128,7 @@ class EncoderRun:
             eval_steps=recipe.evaluate_every,
             save_strategy="steps",
             save_steps=recipe.checkpoint_every,
-            # Older ones are removed before the newest is sealed, so that one more stays.
-            save_total_limit=recipe.keep + 1,
+            save_total_limit=recipe.keep,
             logging_strategy="steps",
             logging_steps=recipe.log_every,
             report_to=recipe.trackers or "none",

@@ -263,7 +263,7 @@ def test_an_unfinished_run_is_not_thrown_away(
 ) -> None:
     checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-4"
     checkpoint.mkdir(parents=True)
-    (checkpoint / run_module.OBJECTIVE).touch()
+    seal_folder(checkpoint)
     assert main(words()) == 1
     assert "has checkpoints of an unfinished run: go on with --resume, or start over" in capsys.readouterr().err
     assert checkpoint.is_dir()
