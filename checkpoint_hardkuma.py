@@ -94,6 +94,10 @@ def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield folder
         _publish(folder, target)
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # by name: safetensors is not ours to import here
+            raise
+        raise OSError(f"{target} could not be written ({error}); what was there before is intact.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

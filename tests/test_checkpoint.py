@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
@@ -502,6 +503,18 @@ def test_failed_save_leaves_the_old_checkpoint(
         model.save_pretrained(tmp_path / "model")
     assert contents(tmp_path / "model") == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "no temporary folder is left"
+
+
+def test_a_full_disk_is_one_sentence(make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors has an error of its own for it, which is no OSError."""
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    before = contents(tmp_path / "model")
+    fault = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", lambda *args, **kwargs: (_ for _ in ()).throw(fault))
+    with pytest.raises(OSError, match=r"model could not be written \(.*No space left.*before is intact"):
+        model.save_pretrained(tmp_path / "model")
+    assert contents(tmp_path / "model") == before and [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_saving_again_replaces_shards(make_model: Callable, tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def save_checkpoint(
         seal_folder(temporary)  # on the disk before it is visible, whatever happens to the machine
         shutil.rmtree(target, ignore_errors=True)
         os.rename(temporary, target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise OSError(
             f"the checkpoint {target} could not be written ({error}); the last one before it is intact."

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -152,7 +153,12 @@ class EncoderRun:
         if self.total == 0:
             return True
         with self.interrupt:
-            self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+            try:
+                self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+            except (SafetensorError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # of torch, while it writes
+                    raise
+                raise OSError(f"a checkpoint could not be written ({error}); the last one before it is intact.") from error
         done = self.trainer.state.global_step >= self.total
         if not done:
             self.log(f"stopped at step {self.trainer.state.global_step}; go on with --resume.")
