@@ -12,6 +12,7 @@ from . import __version__
 from .cli import adapt, benchmark, demo, diff, encoder, evaluate_encoder, export, gates, pair, search, terms, train
 from .cli.options import READER_OPTIONS
 from .common.arguments import Parser
+from .common.files import OutputHeld
 
 
 class Command(Protocol):
@@ -65,7 +66,8 @@ start here:
   hardkuma pair "A cat sleeps on the mat." "My cat is called Tom."
   hardkuma COMMAND --help          what it does, with examples
 
-exit status: 0 done, 1 the input is at fault (one sentence says how), 2 wrong usage, 130 stopped by Ctrl-C
+exit status: 0 done, 1 the input is at fault (one sentence says how), 2 wrong usage, or another run writes the same output,
+130 stopped by Ctrl-C
 """
 
 
@@ -111,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has seen enough; keep Python from complaining while it closes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OutputHeld as error:
+        print(f"hardkuma: {error}", file=sys.stderr)
+        return 2
     except (OSError, ValueError, ImportError) as error:
         names = {} if given[0] in DELEGATED_COMMANDS else READER_OPTIONS
         said = error.explain(names) if hasattr(error, "explain") else str(error)  # a CorpusError names options

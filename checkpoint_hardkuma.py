@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +26,7 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
 from .batch_hardkuma import token_roles
-from .configuration_hardkuma import GATE_LABELS, HardKumaConfig, clean_encoder_config
+from .configuration_hardkuma import GATE_LABELS, HardKumaConfig, clean_encoder_config, one_line
 from .encoder_hardkuma import (
     EncoderParts,
     FullPrecisionLinear,
@@ -68,9 +71,11 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 @contextmanager
 def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary folder beside `target`; on success its files replace those of `target`, on failure it vanishes.
+    """A temporary folder beside `target`; on success it takes the place of `target`, on failure it vanishes.
 
-    Weight files of an earlier save that the new one does not have (other shards) are removed.
+    Whoever reads finds the old folder or the new one, never files of both, whenever this is killed. What is in `target` and
+    not of an earlier save (a .git, notes) is in the new folder too; weight files that it does not have (other shards) are
+    not.
 
     >>> with tempfile.TemporaryDirectory() as root:
     ...     with staged(Path(root) / "model") as folder:
@@ -78,16 +83,23 @@ def staged(target: str | os.PathLike[str]) -> Iterator[Path]:
     ...     sorted(p.name for p in (Path(root) / "model").iterdir())
     ['config.json']
     """
-    target = Path(target)
+    target = Path(target).resolve()  # of a link its folder
     if target.is_file():
         raise NotADirectoryError(f"{target} is a file; give a folder to save into.")
-    if target.resolve() == HERE.resolve():
+    if target == HERE.resolve():
         raise ValueError(f"{target} holds the source code of hardkuma; save into another folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    _put_back(target)
+    own = f".{target.name}.{platform.node()}."
+    _remove_left(target.parent, own)
+    folder = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}.", dir=target.parent))
     try:
         yield folder
         _publish(folder, target)
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # by name: safetensors is not ours to import here
+            raise
+        raise OSError(f"{target} could not be written ({error}); what was there before is intact.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,15 +111,96 @@ def _publish(folder: Path, target: Path) -> None:
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+        if path.is_file():
+            with open(path, "rb") as stream:  # on the disk before it has its name, whatever happens to the machine
+                os.fsync(stream.fileno())
     if not target.exists():
         os.rename(folder, target)
         return
-    new = {path.name for path in folder.iterdir()}
-    if any(name.endswith(".safetensors") for name in new):
-        for old in target.glob("model*.safetensors*"):
-            if old.name not in new:
+    if _is_worked_in(target) or os.path.ismount(target):  # it must stay the folder that it is
+        _replace_files(folder, target)
+        return
+    _take_along(target, folder)
+    if not _exchange(folder, target):
+        aside = _aside(target)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(target, aside)
+        os.rename(folder, target)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_worked_in(folder: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(folder)
+    except FileNotFoundError:  # this process works in a folder that is gone
+        return False
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.before")
+
+
+def _remove_left(parent: Path, own: str) -> None:
+    """Remove what saves of this machine have left whose process was killed, also saves into such a temporary folder."""
+    stage = re.compile(rf"\.?{re.escape(own)}(\d+)\..+")
+    for left in parent.iterdir():
+        match = stage.fullmatch(left.name)
+        if match and sys.platform != "win32":  # where asking for a process would end it
+            try:
+                os.kill(int(match[1]), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
+            except OSError:  # somebody else's
+                pass
+
+
+def _put_back(target: Path) -> None:
+    """Give a folder its name back, where one was set aside and its successor never came."""
+    if not target.exists() and _aside(target).is_dir():
+        os.rename(_aside(target), target)
+
+
+def _is_weights(path: Path) -> bool:
+    return path.match("model*.safetensors*")
+
+
+def _take_along(old: Path, new: Path) -> None:
+    """Link what the old folder has and the new one lacks into the new one; without links it is copied."""
+    has_weights = any(_is_weights(path) for path in new.iterdir())
+    for path in sorted(old.rglob("*")):
+        place = new / path.relative_to(old)
+        if place.exists() or place.is_symlink() or (has_weights and path.parent == old and _is_weights(path)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            place.mkdir()
+            shutil.copymode(path, place)
+            continue
+        try:
+            os.link(path, place, follow_symlinks=False)
+        except OSError:  # a disk without links
+            shutil.copy2(path, place, follow_symlinks=False)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Two folders take each other's names at one moment; False where the system or the disk cannot do that."""
+    here, flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
+    if not sys.platform.startswith("linux"):
+        return False
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), flag) == 0
+
+
+def _replace_files(folder: Path, target: Path) -> None:
+    """File by file; without its first file, which is written last, a folder that was left half-way does not load."""
+    first = [name for name in ("config.json", "index.json") if (folder / name).is_file()]
+    for name in first:
+        (target / name).unlink(missing_ok=True)
+    if any(_is_weights(path) for path in folder.iterdir()):
+        for old in target.iterdir():
+            if _is_weights(old) and not (folder / old.name).exists():
                 old.unlink()
-    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    for path in sorted(files, key=lambda path: path.parent == folder and path.name in first):
         place = target / path.relative_to(folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
@@ -411,25 +504,27 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             model = cls._from_gate_head(str(path), config, encoder, kwargs, hub)
             return (model, {"missing_keys": set(), "unexpected_keys": set()}) if output_loading_info else model
         names = None if config is None else config.id2label
+        kwargs["use_safetensors"] = True  # nothing is unpickled
+        if path is not None and "state_dict" not in kwargs and not output_loading_info:
+            resized = bool(kwargs.get("ignore_mismatched_sizes"))
+            _check_fit(
+                cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized
+            )
         try:
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
         except Exception as error:
             _explain_broken_weights(error, path)
             raise
         model, info = loaded
-        # What was asked to be made anew is not missing.
-        missing = sorted(info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]})
-        fresh = [key for key in missing if key.startswith(CLASSIFIER)]
         if not output_loading_info:
-            _check_classified(names, bool(fresh), path)
-        missing = [key for key in missing if key not in fresh]
-        if missing and not output_loading_info:
-            raise ValueError(
-                f"the weights in {path} lack {len(missing)} tensors of this model, the first {missing[0]!r}: "
-                "the checkpoint belongs to another model or is incomplete; save it again with model.save_pretrained."
-            )
-        _check_finite(model._base().gate_head.state_dict(), path)
-        model._base()._freeze()
+            # What was asked to be made anew is not missing.
+            missing = info["missing_keys"] - {key for key, *_ in info["mismatched_keys"]}
+            _check_classified(names, any(key.startswith(CLASSIFIER) for key in missing), path)
+        base = model._base()
+        _check_finite(base.gate_head.state_dict(), path)
+        base._freeze()
+        if not _is_offloaded(base.encoder):  # whatever the file says: what is loaded may be of another precision
+            base.config.encoder_fingerprint = base.encoder_fingerprint()
         return (model, info) if output_loading_info else model
 
     @classmethod
@@ -489,12 +584,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         return getattr(self, self.base_model_prefix, self)
 
     def encoder_fingerprint(self) -> str:
-        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. A change that torch
-        does not count (through `.data`) goes unnoticed here; what is saved is always computed anew."""
+        """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. What torch does not
+        count (a change through `.data`) shows in a sample of the values, unless it is of a few of them; what is saved is
+        always computed anew."""
         base = self._base()
-        # Weights that were made in inference mode cannot change, and are not counted.
         tensors = base.encoder.state_dict().values()
-        key = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        # Weights that were made in inference mode cannot change, and are not counted.
+        versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        key = (versions, [_sampled(tensor) for tensor in tensors])
         known: tuple[Any, str] | None = getattr(base, "_fingerprint", None)
         if known is None or known[0] != key:
             known = base._fingerprint = (key, fingerprint(base.encoder))
@@ -535,7 +632,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         A model that has no tokenizer is saved without one, and says so.
 
         Args:
-            save_directory: folder, made if needed; an existing one is replaced file by file once all are written.
+            save_directory: folder, made if needed; an existing one is replaced as a whole once all is written (`staged`).
             tokenizer: saved with the model; by default the one that came with the encoder or the checkpoint.
             card: fields of the card by name; see model_card.md.
             args, kwargs: as in transformers (`max_shard_size`, ...).
@@ -548,7 +645,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             return
         tokenizer = self._tokenizer_if_any() if tokenizer is None else tokenizer
         repo_id, hub = kwargs.pop("repo_id", Path(save_directory).name), kwargs.pop("token", None)
-        if not any(tensor.is_meta for tensor in base.encoder.state_dict().values()):  # offloaded weights are not at hand
+        if not _is_offloaded(base.encoder):
             base.config.encoder_fingerprint = fingerprint(base.encoder)
         classifier = getattr(self, "classifier", None)
         if classifier is not None and state_dict is None:
@@ -604,6 +701,17 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             base.config.gate_head_only = False
 
 
+def _sampled(tensor: Tensor) -> float:
+    """A sum over some of the values: quick, and another one after almost any change."""
+    flat = tensor.detach().reshape(-1)
+    return float(flat[:: max(1, flat.numel() // 512)].double().sum())
+
+
+def _is_offloaded(module: nn.Module) -> bool:
+    """Whether weights are not at hand."""
+    return any(tensor.is_meta for tensor in module.state_dict().values())
+
+
 def _rebuild(
     cls: type[HardKumaPreTrainedModel],
     config: HardKumaConfig,
@@ -643,7 +751,72 @@ def _explain_broken_weights(error: Exception, path: object) -> None:
         ) from error
 
 
+_SHAPES, _RESIZE = "have other shapes of", ", or have these made anew with ignore_mismatched_sizes=True"
 _ADVICE = "the file is damaged or belongs to another model; download or save the checkpoint again."
+
+
+def _check_fit(
+    cls: type[HardKumaPreTrainedModel],
+    config: HardKumaConfig,
+    path: str,
+    variant: str | None,
+    hub: dict[str, Any],
+    resized: bool,
+) -> None:
+    """Compare names and shapes of a checkpoint's weights with those that its config asks for, before anything is loaded or
+    made room for; with `resized` shapes may differ."""
+    stored = _stored_tensors(path, variant, hub).items()
+    # A classifier of texts may come along, and is not what every model class wants.
+    found = {name: tuple(value.shape) for name, value in stored if not name.startswith(CLASSIFIER)}
+    with torch.device("meta"):
+        model = cls(copy.deepcopy(config))._base()
+    own = model.state_dict(keep_vars=True)
+    present = {id(own[name]) for name in found if name in own}  # of tensors that share their memory one is stored
+    faults = {
+        "lack": [name for name in own if name not in found and id(own[name]) not in present],
+        "have foreign": [name for name in found if name not in own],
+        _SHAPES: [name for name in found if name in own and found[name] != tuple(own[name].shape) and not resized],
+    }
+    said = [
+        f"{fault} {len(names)} tensors of this model, the first {min(names)!r}" for fault, names in faults.items() if names
+    ]
+    if said:
+        raise ValueError(
+            f"the weights in {path} {' and '.join(said)}: the checkpoint belongs to another model or is incomplete; "
+            f"save it again with model.save_pretrained{_RESIZE if faults.get(_SHAPES) else ''}."
+        )
+
+
+def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, of one or several files, without their values."""
+    name = f"model.{variant}.safetensors" if variant else "model.safetensors"
+    optional = {"_raise_exceptions_for_missing_entries": False, **hub}
+    single = cached_file(path, name, **optional)
+    index = None if single else cached_file(path, f"{name}.index.json", **optional)
+    if single is None and index is None:
+        raise OSError(
+            f"there is no {name} in {path}; weights are read from safetensors alone, nothing is unpickled: "
+            "save the checkpoint again with model.save_pretrained."
+        )
+    tensors: dict[str, Tensor] = {}
+    try:
+        for file in [single] if index is None else _shards(index, path, hub):
+            tensors |= load_state_dict(str(file), map_location="meta")
+    except Exception as error:
+        _explain_broken_weights(error, path)
+        raise
+    return tensors
+
+
+def _shards(index: str, path: str, hub: dict[str, Any]) -> list[str | None]:
+    try:
+        names = sorted(set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{Path(index).name} of {path} cannot be read ({one_line(error)}): {_ADVICE}") from error
+    if outside:
+        raise ValueError(f"{Path(index).name} of {path} names {outside[0]!r}, which leaves its folder; refused.")
+    return [cached_file(path, name, **hub) for name in names]
 
 
 def _load_gate_head(head: GateHead, weights: dict[str, Tensor], path: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import torch
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
@@ -123,10 +124,29 @@ class CustomPipelines(dict[str, Any]):
 
 CUSTOM_PIPELINES = CustomPipelines({"token-gates": {"impl": "pipeline_hardkuma.TokenGatesPipeline", "pt": ["AutoModel"]}})
 
-# Keys through which a checkpoint's nested config could ask for code, for trust or for another download.
+# Keys through which a config file could ask for code, trust, another download, a kernel, other files, or memory for labels.
 UNTRUSTED_KEYS = frozenset(
-    {"auto_map", "trust_remote_code", "custom_pipelines", "name_or_path", "_name_or_path", "quantization_config"}
+    {
+        "attn_implementation",
+        "auto_map",
+        "backbone",
+        "configuration_files",
+        "custom_pipelines",
+        "experts_implementation",
+        "id2label",
+        "label2id",
+        "name_or_path",
+        "num_labels",
+        "quantization_config",
+        "transformers_weights",
+        "trust_remote_code",
+    }
 )
+# What every call of an encoder says itself.
+_OF_A_CALL = ("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict")
+# What a config may count at most: layers, and anything else. A file of some bytes must not ask for hours or all memory.
+MOST_LAYERS, MOST_OTHERS, MOST_SELECTORS = 1000, 100_000, 100
+_LAYERS, _OTHERS = re.compile(r"layers?$|n_layer|num_layer"), re.compile(r"groups|blocks|functions|experts")
 
 
 class StaticEncoderConfig(PreTrainedConfig):
@@ -145,7 +165,7 @@ class StaticEncoderConfig(PreTrainedConfig):
 
 
 def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a nested config without any key that asks for code, trust or another download, at any depth.
+    """A copy of a config without any key that asks for code, trust or another download, nor private ones, at any depth.
 
     >>> strip_untrusted({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}, "x": {"trust_remote_code": True}})
     {'model_type': 'bert', 'x': {}}
@@ -153,8 +173,12 @@ def strip_untrusted(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: strip_untrusted(value) if isinstance(value, Mapping) else value
         for key, value in config.items()
-        if key not in UNTRUSTED_KEYS
+        if _is_trusted(key)
     }
+
+
+def _is_trusted(key: object) -> bool:
+    return key not in UNTRUSTED_KEYS and not str(key).startswith("_")
 
 
 def clean_encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
@@ -178,16 +202,52 @@ def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrai
     >>> make_encoder_config({"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}).hidden_size
     32
     """
+    if not isinstance(config, (Mapping, PreTrainedConfig)):
+        raise ValueError(f"encoder_config must be the config of an encoder, got {config!r:.60}.")
     values = strip_untrusted(config if isinstance(config, Mapping) else config.to_dict())
+    for name in _OF_A_CALL:
+        values.pop(name, None)
     model_type = values.pop("model_type", None)
-    if model_type == StaticEncoderConfig.model_type:
-        return StaticEncoderConfig(**values)
-    if model_type not in CONFIG_MAPPING:
+    is_static = model_type == StaticEncoderConfig.model_type
+    if not is_static and (not isinstance(model_type, str) or model_type not in CONFIG_MAPPING):
         raise ValueError(
             f"encoder_config has model_type {model_type!r}, which is not an architecture of this transformers version; "
             "encoders that need code of their own are not loaded. Use a stock architecture such as 'bert'."
         )
-    return AutoConfig.for_model(model_type, **values)
+    kind = StaticEncoderConfig if is_static else CONFIG_MAPPING[model_type]
+    if kind.sub_configs:
+        raise ValueError(
+            f"encoder_config has model_type {model_type!r}, which is made of several models "
+            f"({', '.join(kind.sub_configs)}); give the text encoder alone."
+        )
+    _check_dtype(values.get("dtype", values.get("torch_dtype")))
+    for name, value in values.items():
+        most = MOST_LAYERS if _LAYERS.search(name) else MOST_OTHERS if _OTHERS.search(name) else None
+        if most is not None and isinstance(value, int) and value > most:
+            raise ValueError(f"encoder_config has {name} = {value}: more than {most} are not made; mend the config.")
+    try:
+        made = kind(**values)
+        _ = made.num_hidden_layers, made.hidden_size  # every encoder has them
+    except Exception as error:  # what a stock class says about values of a file is of any kind
+        raise ValueError(f"encoder_config is no config of a {model_type!r} encoder: {one_line(error)}") from error
+    return made
+
+
+def one_line(error: object) -> str:
+    """What an error says, in one line of reasonable length.
+
+    >>> one_line(ValueError("first\\n  second"))
+    'first second'
+    """
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 300 else f"{said[:297]}..."
+
+
+def _check_dtype(dtype: Any) -> None:
+    """A name of a type of numbers, such as "float32"; transformers would take any name of torch."""
+    known = dtype is None or isinstance(dtype, torch.dtype)
+    if not known and not (isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)):
+        raise ValueError(f"dtype must be the name of a torch type such as 'float32', got {dtype!r:.60}.")
 
 
 logger = logging.get_logger(__name__)
@@ -323,10 +383,13 @@ class SelectorConfig:
     """Whether the vectors that it reads are normalised first, to mean 0 and variance 1; False reads them as they are."""
 
     def __post_init__(self) -> None:
-        self.reads = [self.reads] if isinstance(self.reads, str) else list(self.reads)
+        self.reads = [self.reads] if isinstance(self.reads, str) else self.reads
+        if not isinstance(self.reads, (list, tuple)) or not all(isinstance(name, str) for name in self.reads):
+            raise ValueError(f"reads must be a list of names of {', '.join(READS)}; got {self.reads!r:.60}.")
+        self.reads = list(self.reads)
         self.layer = list(self.layer) if isinstance(self.layer, (list, tuple)) else self.layer
         for value in [*self.reads, self.unit]:
-            if value in RENAMED:
+            if isinstance(value, str) and value in RENAMED:
                 raise ValueError(f"{value!r} is a name of 0.2.0.dev0: it is now {RENAMED[value]!r}.")
         check_choices("reads", self.reads, READS)
         check_choice("unit", self.unit, UNITS)
@@ -500,16 +563,20 @@ class HardKumaConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         _check_foreign(kwargs.pop("model_type", None))
         _check_names(kwargs)
+        kwargs.pop("num_labels", None)  # there are two, see below
+        _check_dtype(self.dtype)
+        _check_dtype(kwargs.get("torch_dtype"))
         if self.encoder_config is not None:
             self.encoder_config = make_encoder_config(self.encoder_config)
         self.selectors = _make_selectors(self.selectors)
         # Lists of our own, whatever sequence was given, so that no two configs share one.
-        self.pooling_mode = self.pooling_mode if isinstance(self.pooling_mode, str) else list(self.pooling_mode)
-        self.attention_layers = list(self.attention_layers)
-        self.projections = [dict(projection) for projection in self.projections or []]
-        self.special_token_ids = sorted(int(i) for i in set(self.special_token_ids or []))
-        self.frame_token_ids = [list(part) for part in self.frame_token_ids]
+        self.pooling_mode = self.pooling_mode if isinstance(self.pooling_mode, str) else _list(self, "pooling_mode")
+        self.attention_layers = _list(self, "attention_layers")
+        self.projections = [_projection(projection) for projection in _list(self, "projections")]
+        self.special_token_ids = sorted({_token_id("special_token_ids", i) for i in _list(self, "special_token_ids")})
+        self.frame_token_ids = _list(self, "frame_token_ids")
         _check_values(self)
+        self.frame_token_ids = [list(part) for part in self.frame_token_ids]
         # One checkpoint serves every Auto class: transformers alone would write only the saved class's entry. What a
         # config file claims here is ignored.
         kwargs["auto_map"] = dict(AUTO_MAP)
@@ -518,6 +585,22 @@ class HardKumaConfig(PreTrainedConfig):
             self.id2label = dict(GATE_LABELS)
         super().__post_init__(**kwargs)
         self.label2id = {str(name): int(number) for number, name in (self.id2label or {}).items()}
+
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As in transformers; a config.json that holds no object is an error in one sentence."""
+        try:
+            values, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        except (TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise ValueError(_no_object(pretrained_model_name_or_path)) from error
+        if not isinstance(values, dict):
+            raise ValueError(_no_object(pretrained_model_name_or_path))
+        return values, rest
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in transformers, without what a file must not decide (`UNTRUSTED_KEYS`); who calls may."""
+        return super().from_dict({name: value for name, value in config_dict.items() if _is_trusted(name)}, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""
@@ -624,6 +707,37 @@ class HardKumaConfig(PreTrainedConfig):
         return self.num_hidden_layers if compares else max(self.layers(chosen), default=0)
 
 
+def _no_object(path: object) -> str:
+    return f"config.json of {path} is no JSON object with settings; download or save the checkpoint again."
+
+
+def _list(config: HardKumaConfig, name: str) -> list[Any]:
+    """The values of a field that is a list; nothing is an empty one, where that makes sense."""
+    values = getattr(config, name)
+    if values is None and name in ("projections", "special_token_ids"):
+        return []
+    if not isinstance(values, (list, tuple, set, frozenset)):
+        raise ValueError(f"{name} must be a list, got {values!r:.60}.")
+    return list(values)
+
+
+def _token_id(name: str, value: Any) -> int:
+    check_whole(name, value, minimum=0)
+    return int(value)
+
+
+def _projection(values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping) or set(values) != {"in_features", "out_features", "bias", "activation"}:
+        given = sorted(map(str, values)) if isinstance(values, Mapping) else f"{values!r:.60}"
+        raise ValueError(f"a projection needs exactly in_features, out_features, bias and activation, got {given}.")
+    for size in ("in_features", "out_features"):
+        check_whole(f"{size} of a projection", values[size], minimum=1)
+    check_choice("projection activation", values["activation"], ACTIVATIONS)
+    if not isinstance(values["bias"], bool):
+        raise ValueError(f"bias of a projection must be true or false, got {values['bias']!r:.60}.")
+    return dict(values)
+
+
 def _make_selectors(selectors: Any) -> dict[str, SelectorConfig]:
     """From a mapping by name, or from a list in which each has its name, as config files have it."""
     wanted = "{NAME: {reads: [state], ...}, ...}"
@@ -637,6 +751,8 @@ def _make_selectors(selectors: Any) -> dict[str, SelectorConfig]:
         pairs = list(selectors.items())
     else:
         raise ValueError(f"selectors must be {wanted}; got {selectors!r:.80}.")
+    if len(pairs) > MOST_SELECTORS:
+        raise ValueError(f"{len(pairs)} selectors are too many: at most {MOST_SELECTORS} are made.")
     if not pairs:
         raise ValueError(f"selectors must name at least one selector, {wanted}.")
     for name, _ in pairs:
@@ -689,6 +805,12 @@ def _check_values(config: HardKumaConfig) -> None:
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
+    for name in ("output_hidden_states", "return_dict"):
+        if not isinstance(getattr(config, name), (bool, type(None))):
+            raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r:.60}.")
+    for name in ("encoder_name_or_path", "encoder_fingerprint"):
+        if not isinstance(getattr(config, name), (str, type(None))):
+            raise ValueError(f"{name} must be a text, got {getattr(config, name)!r:.60}.")
     whole = config.find_selector()
     for name, selector in config.selectors.items():
         if selector.backoff and (MEANING not in config.selectors or name == MEANING):
@@ -705,7 +827,8 @@ def _check_values(config: HardKumaConfig) -> None:
     if not config.attention_layers:
         raise ValueError("attention_layers must name at least one layer, got []; use [-1] for the last.")
     frame = config.frame_token_ids
-    if len(frame) != 2 or not all(type(i) is int for part in frame for i in part):
+    parts = [part for part in frame if isinstance(part, (list, tuple))]
+    if len(frame) != 2 or len(parts) != 2 or not all(type(i) is int and i >= 0 for part in parts for i in part):
         raise ValueError(f"frame_token_ids must be two lists of token ids, [before, behind], got {frame!r}.")
     check_whole("isolated_size", config.isolated_size, minimum=1)
     if config.max_seq_length is not None:
@@ -723,12 +846,29 @@ def _check_values(config: HardKumaConfig) -> None:
     check_inside("multiplier_lr", config.multiplier_lr, 0.0, math.inf)
     for name in ("lambda_cmp", "lambda_tv", "lambda_e", "lambda_kl"):
         check_inside(name, getattr(config, name), -math.inf, math.inf)
+    if config.encoder_config is not None:
+        _check_encoder(config)
+
+
+def _check_encoder(config: HardKumaConfig) -> None:
+    """Settings that name something of the encoder: tokens, layers, positions, the size of its states."""
+    size = getattr(config.encoder_config, "vocab_size", None)
+    framed = [token for part in config.frame_token_ids for token in part]
+    for name, ids in (("special_token_ids", config.special_token_ids), ("frame_token_ids", framed)):
+        if size is not None and ids and max(ids) >= size:
+            raise ValueError(f"{name} has {max(ids)}, but the encoder's vocabulary is 0 to {size - 1}.")
+    depth = config.num_hidden_layers
+    for layer in config.attention_layers:
+        if depth and not -depth <= layer < depth:
+            raise ValueError(f"attention_layers has {layer}, but the encoder has layers 0 to {depth - 1}.")
+    limit = position_limit(config.encoder_config)
+    if limit is not None and config.max_seq_length is not None and config.max_seq_length > limit:
+        raise ValueError(f"max_seq_length is {config.max_seq_length}, but the encoder has {limit} positions.")
+    width = config.hidden_size * len(config.pooling_modes)
     for projection in config.projections:
-        if set(projection) != {"in_features", "out_features", "bias", "activation"}:
-            raise ValueError(
-                f"a projection needs exactly in_features, out_features, bias and activation, got {sorted(projection)}."
-            )
-        check_choice("projection activation", projection["activation"], ACTIVATIONS)
+        if projection["in_features"] != width:
+            raise ValueError(f"a projection takes {projection['in_features']} numbers and is given {width}.")
+        width = projection["out_features"]
 
 
 HardKumaConfig.register_for_auto_class()

@@ -42,6 +42,7 @@ from .configuration_hardkuma import (
     POOLING_MODES,
     StaticEncoderConfig,
     make_encoder_config,
+    one_line,
     position_limit,
 )
 from .pooling_hardkuma import pool
@@ -152,11 +153,14 @@ def build_encoder(config: PreTrainedConfig | None) -> PreTrainedModel:
     if config.model_type == StaticEncoderConfig.model_type:
         # By name, not by class: config and model of a checkpoint's code may come from two copies of a module.
         return StaticEncoder(cast(StaticEncoderConfig, config))
-    if config.model_type in ("t5", "mt5", "umt5"):
-        # AutoModel would add the decoder; the encoder-only class has the same weights without it.
-        encoder = T5EncoderModel._from_config(config)
-    else:
-        encoder = AutoModel.from_config(config, trust_remote_code=False)
+    try:
+        if config.model_type in ("t5", "mt5", "umt5"):
+            # AutoModel would add the decoder; the encoder-only class has the same weights without it.
+            encoder = T5EncoderModel._from_config(config)
+        else:
+            encoder = AutoModel.from_config(config, trust_remote_code=False)
+    except Exception as error:  # a stock class meets values that nobody has checked, and says so in any way
+        raise ValueError(f"no {config.model_type!r} encoder can be made of encoder_config: {one_line(error)}") from error
     return drop_unused(encoder)
 
 
@@ -173,8 +177,9 @@ def embedding_table(encoder: PreTrainedModel) -> Tensor:
     >>> embedding_table(StaticEncoder(StaticEncoderConfig(vocab_size=10, hidden_size=4))).shape
     torch.Size([10, 4])
     """
-    weight = encoder.get_input_embeddings().weight
-    assert isinstance(weight, Tensor)
+    weight = getattr(encoder.get_input_embeddings(), "weight", None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"a {encoder.config.model_type!r} encoder has no table of tokens; give an encoder of text.")
     return weight
 
 
@@ -551,7 +556,9 @@ def _load_config(root: str, subfolder: str, hub: dict[str, Any]) -> PreTrainedCo
         config = AutoConfig.from_pretrained(root, subfolder=subfolder, trust_remote_code=False, **hub)
     except OSError as error:
         raise OSError(f"{unavailable(root)} ({str(error).splitlines()[0]})") from error
-    make_encoder_config(config)  # refuses what is not a stock architecture, before any weight is read
+    make_encoder_config(
+        config.text_config if config.model_type == "clip" else config
+    )  # refuses what is not a stock architecture, before any weight is read
     return config
 
 
@@ -561,8 +568,30 @@ def _load_model(root: str, subfolder: str, config: PreTrainedConfig, dtype: Any,
     keywords = dict(hub) if dtype is None else {**hub, "dtype": dtype}
     if cls is AutoModel:
         keywords["trust_remote_code"] = False
-    model = cls.from_pretrained(root, subfolder=subfolder, use_safetensors=True, **keywords)
-    return drop_unused(model.eval())
+    loaded: Any = cls.from_pretrained(
+        root,
+        subfolder=subfolder,
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,  # else transformers raises without a name
+        output_loading_info=True,
+        **keywords,
+    )
+    model, info = drop_unused(loaded[0].eval()), loaded[1]
+    layers, own = layer_list(model), model.state_dict()
+    # Heads that nobody needs here are usual, and so is a pooler that is not there. Layers are neither.
+    resized = sorted(name for name, *_ in info["mismatched_keys"])
+    faults = {
+        "lack": sorted(name for name in info["missing_keys"] if name in own and name not in resized),
+        "have another shape of": resized,
+        "have a foreign": sorted(name for name in info["unexpected_keys"] if layers and f"{layers}." in name),
+    }
+    for fault, names in faults.items():
+        if names:
+            raise ValueError(
+                f"the weights of the encoder {root} do not fit its config.json: they {fault} {names[0]!r} "
+                f"({len(names)} tensors); download or save the encoder again."
+            )
+    return model
 
 
 def load_tokenizer(
@@ -575,7 +604,13 @@ def load_tokenizer(
             f"no tokenizer in {root}: none of {', '.join(TOKENIZER_FILES)} is there; "
             "save it into that folder with tokenizer.save_pretrained(folder)."
         )
-    return AutoTokenizer.from_pretrained(root, subfolder=subfolder, config=config, trust_remote_code=False, **hub)
+    try:
+        return AutoTokenizer.from_pretrained(root, subfolder=subfolder, config=config, trust_remote_code=False, **hub)
+    except Exception as error:  # what tokenizers raise about a damaged file is of no kind of its own
+        raise OSError(
+            f"the tokenizer in {root} cannot be read ({one_line(error)}); download it, or save it again with "
+            "tokenizer.save_pretrained(folder)."
+        ) from error
 
 
 def _load_clip(root: str, subfolder: str, dtype: Any, hub: dict[str, Any]) -> EncoderParts:

@@ -18,11 +18,13 @@ command. A folder that another recipe has used is left alone, unless you say `--
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardkuma.common.files import push_folder
+from hardkuma.common.files import OutputHeld, hold_output, push_folder
 from hardkuma.training.arguments import parse_arguments
 from hardkuma.training.recipe import Recipe, load_recipe
 
@@ -41,12 +43,14 @@ def train(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> Run 
     from hardkuma.training.report import save_run
     from hardkuma.training.run import start_run
 
-    run = start_run(recipe, resume, overwrite)  # processes, model, text; all is checked before anything is written
-    for objective in run.objectives:
-        if not objective.fit(run):
-            return None
-    run.adapt_surface()
-    save_run(run)
+    # Of several processes the first holds the folder for all.
+    with hold_output(recipe.output) if os.environ.get("RANK", "0") == "0" else nullcontext():
+        run = start_run(recipe, resume, overwrite)  # processes, model, text; all is checked before anything is written
+        for objective in run.objectives:
+            if not objective.fit(run):
+                return None
+        run.adapt_surface()
+        save_run(run)
     return run
 
 
@@ -82,7 +86,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         return 0
     except (OSError, ValueError, FloatingPointError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, OutputHeld) else 1
 
 
 def show(model: HardKumaModel, folder: Path) -> None:

@@ -140,7 +140,8 @@ class SearchIndex:
         pairs: Sequence[dict[str, Any] | None] = [None] * number
         if explain:
             pairs = explain_pairs(model, [(question, passage.text) for passage in passages], **options)
-        return [Match(*match) for match in zip(passages, similarities.tolist(), pairs, strict=True)]
+        cosines = np.clip(similarities, -1.0, 1.0).tolist()  # unit vectors are so but for rounding
+        return [Match(*match) for match in zip(passages, cosines, pairs, strict=True)]
 
     def save(self, folder: str | Path) -> None:
         """Write the folder, whole; an index that is there already is replaced, anything else is not."""
@@ -178,21 +179,30 @@ class SearchIndex:
             record = json.loads((root / RECORD).read_text(encoding="utf-8"))
             if record["format"] != FORMAT:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
-            for name, digest in record["digests"].items():
-                if name not in (PASSAGES, VECTORS, GRAPH):
-                    raise ValueError(f"it names a file that no index has: {name!r}")
+            digests = record["digests"]
+            if not {PASSAGES, VECTORS} <= set(digests) <= {PASSAGES, VECTORS, GRAPH} or not isinstance(
+                record["encoder"], str
+            ):
+                raise ValueError(f"{RECORD} does not name the files and the encoder of an index")
+            for name, digest in digests.items():
                 if _digest(root / name) != digest:
                     raise ValueError(f"{name} is not what was written")
             vectors = np.load(root / VECTORS, mmap_mode="r", allow_pickle=False)
             text = (root / PASSAGES).read_text(encoding="utf-8", errors="surrogatepass")
-            passages = [Passage(**json.loads(line)) for line in text.split("\n") if line]
-            if vectors.shape != (len(passages), record["dimension"]) or len(passages) != record["passages"]:
+            passages = [_read_passage(line) for line in text.split("\n") if line]
+            if (
+                vectors.dtype != np.float32
+                or vectors.shape != (len(passages), record["dimension"])
+                or len(passages) != record["passages"]
+            ):
                 raise ValueError(f"{len(passages)} passages and vectors of shape {vectors.shape} do not belong together")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            graph = None
+            if GRAPH in digests and available("faiss"):
+                graph = require("faiss", "search").read_index(str(root / GRAPH))
+                if (graph.ntotal, graph.d) != vectors.shape:
+                    raise ValueError(f"{GRAPH} holds {graph.ntotal} vectors of {graph.d} numbers, not those of {VECTORS}")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError) as error:
             raise ValueError(f"the index {root} cannot be used ({error}); {fix}") from error
-        graph = None
-        if GRAPH in record["digests"] and available("faiss"):
-            graph = require("faiss", "search").read_index(str(root / GRAPH))
         return cls(passages, vectors, record["encoder"], graph)
 
     def _check_encoder(self, model: AnchorModel) -> None:
@@ -264,6 +274,13 @@ def _as_passage(item: Passage | str) -> Passage:
     if not isinstance(item, str):
         raise ValueError(f"passages must be texts or Passage, got a {type(item).__name__}: {item!r:.60}.")
     return Passage(item)
+
+
+def _read_passage(line: str) -> Passage:
+    passage = Passage(**json.loads(line))
+    if not isinstance(passage.text, str) or not isinstance(passage.source, str) or type(passage.row) is not int:
+        raise ValueError(f"a passage is not a text, the name of its source and the number of its row: {line[:60]!r}")
+    return passage
 
 
 def _chunks(passages: Iterable[Passage]) -> Iterator[list[Passage]]:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ..common.files import hold_output
 from .options import add_options, check_folder
 
 SUMMARY = "fit what a model knows of word forms (capitals, digits) to your own text, without training"
@@ -47,6 +48,12 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Estimate, save and show; 0 when done."""
+    check_folder(arguments.output)
+    with hold_output(arguments.output):
+        return _adapt(arguments)
+
+
+def _adapt(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ..common.models import load_model, no_progress_bar
@@ -55,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ..data.tokens import token_batches
     from ..words_hardkuma import SURFACE_CLASSES
 
-    check_folder(arguments.output)
     for name in arguments.data:
         choose_input_format(name, arguments.input_format, arguments.field)
     model = load_model(arguments.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice
 
+from ..common.files import hold_output
 from .options import add_options, add_selector_option, check_folder
 
 SUMMARY = "write the gates as a stock token classifier (native) or as ONNX"
@@ -57,12 +58,17 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export and say what was measured; 0 when done."""
+    check_folder(arguments.output)
+    with hold_output(arguments.output):
+        return _export(arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
     from ..common.models import load_model
     from ..common.text import name_sources
     from ..data import bundled_texts, read_texts
     from ..data.bundled import BUNDLED_SIZE
 
-    check_folder(arguments.output)
     if arguments.data:
         rows = chain.from_iterable(read_texts(name, arguments.input_format, arguments.field) for name in arguments.data)
         texts = list(islice(rows, arguments.sentences))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.files import hold_output
 from ..highlight_hardkuma import paint, safe_text, use_colour
 from .options import add_options, add_selector_option
 
@@ -71,6 +73,11 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Index, search, or both; 0 when done."""
+    with hold_output(arguments.index) if arguments.build else nullcontext():
+        return _search(arguments)
+
+
+def _search(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ..apps.search import SearchIndex, check_target, read_passages

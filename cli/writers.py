@@ -10,11 +10,12 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ..common.arrow import arrow_record, record_fields
-from ..common.files import lock_file, open_atomically
+from ..common.files import hold_output, open_atomically
 from ..common.packages import require
 from ..common.rendering.html import page_foot, page_head, render_record
 from ..highlight_hardkuma import paint
@@ -166,7 +167,7 @@ class PartialOutput:
         out.jsonl           appears when it is whole; then the partial file is removed
 
     Every block is on the disk before the next one is begun. One that was cut short does not count, so that a kill at any
-    moment, also at the end, leaves what `resume` or a new run accepts. One process at a time has the partial file.
+    moment, also at the end, leaves what `resume` or a new run accepts. One process at a time has the output.
 
     >>> import tempfile
     >>> output = Path(tempfile.mkdtemp()) / "out.txt"
@@ -195,25 +196,19 @@ class PartialOutput:
 
     def __enter__(self) -> PartialOutput:
         """Claim the partial file; `settings` are those of the run that it is of, None where there is none."""
-        self._stream = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        try:
-            self._is_empty = os.fstat(self._stream.fileno()).st_size == 0
-            if not lock_file(self._stream) or not self._has_name():
-                raise BlockingIOError(f"another run is writing {self.output}; wait for it, or give another --output.")
+        with ExitStack() as stack:
+            stack.enter_context(hold_output(self.output))
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._stream = stack.enter_context(os.fdopen(descriptor, "r+b"))
+            self._is_empty = os.fstat(descriptor).st_size == 0
             self._read_settings()
-        except BaseException:
-            self._stream.close()
-            raise
+            self._held = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._is_empty and self._has_name():  # nothing to go on from
-            self.path.unlink()
-        self._stream.close()
-
-    def _has_name(self) -> bool:
-        """Whether the file that is open is still the one of this name, which a run removes when it is done."""
-        return self.path.exists() and os.path.samestat(os.fstat(self._stream.fileno()), self.path.stat())
+        with self._held:
+            if self._is_empty:  # nothing to go on from
+                self.path.unlink(missing_ok=True)
 
     def _read_settings(self) -> None:
         line = self._stream.readline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import sys
 import zlib
@@ -16,6 +17,9 @@ _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 # Bytes of a line at most: a text of this size takes gigabytes to tokenise, and a small .gz can hold a line of any size.
 MAX_LINE = 1 << 25
+
+
+logger = logging.getLogger(__name__)
 
 
 class CorpusError(ValueError):
@@ -80,7 +84,7 @@ def bare_suffix(path: str | os.PathLike[str]) -> str:
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     r"""(line number from 1, line without its end) of a UTF-8 file, or of standard input where the path is "-". Only \n and
-    \r\n end a line; memory stays flat.
+    \r\n end a line; memory stays flat. A line beyond MAX_LINE bytes is named in a warning and given as an empty one.
 
     >>> import os, tempfile
     >>> name = os.path.join(tempfile.mkdtemp(), "two.txt")
@@ -104,18 +108,22 @@ def decoded_lines(stream: IO[bytes] | gzip.GzipFile, name: str | Path) -> Iterat
     [(1, 'one'), (2, 'two')]
     """
     number = 0
-    while True:
+
+    def read_piece() -> bytes:
         try:
-            raw = stream.readline(MAX_LINE + 1)
+            return stream.readline(MAX_LINE + 1)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             fix = "download or compress the file again, or rename it if it is not gzipped"
             raise CorpusError(f"{name}, line {number + 1}", f"not a whole gzip file ({error})", fix) from error
-        if not raw:
-            return
+
+    while raw := read_piece():
         number += 1
         if len(raw) > MAX_LINE:
-            problem = f"longer than {MAX_LINE >> 20} MB"
-            raise CorpusError(f"{name}, line {number}", problem, "put line ends into it: every line is a text of its own")
+            logger.warning("%s, line %d: longer than %d MB: refused, it counts as empty.", name, number, MAX_LINE >> 20)
+            while raw and not raw.endswith(b"\n"):  # to its end, a piece at a time
+                raw = read_piece()
+            yield number, ""
+            continue
         if number == 1:
             raw = raw.removeprefix(_BOM)
         yield number, _decode(raw, name, number).removesuffix("\n").removesuffix("\r")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..common.files import write_atomically
+from ..common.files import hold_output, write_atomically
 from ..common.packages import versions
 from ..common.text import MINILM
 from ..data import LabelledSentence
@@ -140,11 +140,25 @@ def run_benchmark(
     """
     config = Settings(sample=sample, seeds=tuple(seeds), **settings)
     chosen = find_corpora(data, corpora)
-    folder = Path(output)
+    command = command or _call(data, methods, output, models, config)
+    with hold_output(output):
+        return _run(chosen, methods, Path(output), encoder, models, config, resume, progress, command)
+
+
+def _run(
+    chosen: Sequence[Corpus],
+    methods: Sequence[str] | None,
+    folder: Path,
+    encoder: str | Path | SentenceEncoder | None,
+    models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint],
+    config: Settings,
+    resume: bool,
+    progress: bool,
+    command: str,
+) -> Benchmark:
     groups = {name: [load_checkpoint(one) for one in many] for name, many in group_models(models).items()}
     shared = find_baseline_encoder(encoder, groups)
     contenders, notes = find_contenders(methods, shared, groups, config.selector)
-    command = command or _call(data, methods, output, models, config)
     results: list[MethodResult] = []
     with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
         for corpus in chosen:

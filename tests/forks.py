@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 # `python -m hardkuma`, its arguments being the fork's.
 COMMAND = "import runpy; runpy.run_module('hardkuma', run_name='__main__', alter_sys=True)"
@@ -183,6 +185,24 @@ def attend(control: socket.socket, request: dict, descriptors: list[int]) -> str
     os.chdir(request["cwd"])
     sys.argv = ["-c", *request["arguments"]]
     return request["code"]
+
+
+def killed_at(moment: int, run: Callable[[], object]) -> bool:
+    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    count = 0
+
+    def kill_at_moment(frame: FrameType, event: str, function: object) -> None:
+        nonlocal count
+        count += event == "c_call"
+        if count > moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(kill_at_moment)
+    run()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from hardkuma.training.recipe import load_recipe
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("*.py"))
 COMMANDS = {
-    "resilience": ("training", "gates", "letters"),
     "scale": ("cluster", "memory"),
     "uses": ("pairs",),
 }
@@ -58,9 +57,7 @@ def settings_of_benchmarks() -> dict[str, tuple[str, dict[str, Any]]]:
     found["gpu_smoke, contrastive"] = "contrastive", {**smoke["CONTRASTIVE"], smoke["BATCH_SIZE"]: 16}
     found["gpu_smoke, default"] = "default", smoke["DEFAULT"]
     found["speed"] = "contrastive", {**speed["STORE_SETTINGS"], speed["CACHE"]: "never", speed["STEPS"]: 3}
-    words = load("resilience")["training_command"](Path("out"), 3)
-    options = words[words.index("--resume") + 1 :]
-    found["resilience"] = "contrastive", {key[2:]: value for key, value in zip(options[::2], options[1::2], strict=True)}
+    found["resilience"] = "contrastive", load("resilience")["TRAINING"]
     return found
 
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
-from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel, load_released
+from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel, checkpoint_hardkuma, load_released
 from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, CHECKPOINT_CODE, render_card, staged
-from hardkuma.encoder_hardkuma import resolve_encoder
+from hardkuma.encoder_hardkuma import fingerprint, resolve_encoder
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS, several
-from tests.forks import ForkServer
+from tests.forks import ForkServer, killed_at
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELDS = ["gates", "gate_probs", "anchor_embedding", "rationale_embedding", "complement_embedding", "alpha", "beta"]
@@ -434,7 +437,7 @@ def test_other_sizes_are_made_anew_only_if_asked(make_model: Callable, tmp_path:
     model.save_pretrained(tmp_path / "model")
     config = HardKumaConfig.from_pretrained(tmp_path / "model")
     config.selectors["meaning"].hidden_size = 16
-    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+    with pytest.raises(ValueError, match=r"have other shapes of 3 tensors .*'gate_head.*ignore_mismatched_sizes"):
         HardKumaModel.from_pretrained(tmp_path / "model", config=config)
     again = HardKumaModel.from_pretrained(tmp_path / "model", config=config, ignore_mismatched_sizes=True)
     assert again.gate_head.selectors[0].hidden.weight.shape[0] == 16
@@ -502,6 +505,18 @@ def test_failed_save_leaves_the_old_checkpoint(
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "no temporary folder is left"
 
 
+def test_a_full_disk_is_one_sentence(make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors has an error of its own for it, which is no OSError."""
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    before = contents(tmp_path / "model")
+    fault = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", lambda *args, **kwargs: (_ for _ in ()).throw(fault))
+    with pytest.raises(OSError, match=r"model could not be written \(.*No space left.*before is intact"):
+        model.save_pretrained(tmp_path / "model")
+    assert contents(tmp_path / "model") == before and [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_saving_again_replaces_shards(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
@@ -515,6 +530,198 @@ def test_places_that_cannot_be_saved_into(make_model: Callable, tmp_path: Path) 
         make_model().save_pretrained(tmp_path / "file")
     with pytest.raises(ValueError, match="holds the source code of hardkuma"), staged(ROOT):
         pass
+
+
+FIRST = {
+    "config.json": "old",
+    "model.safetensors": "old",
+    "model-1.safetensors": "old",
+    "notes.md": "mine",
+    ".git/HEAD": "x",
+}
+SECOND = {"config.json": "new", "model.safetensors": "new", "1_Pooling/config.json": "new"}
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+
+
+def save_files(target: Path, files: dict[str, str]) -> None:
+    with staged(target) as folder:
+        write_files(folder, files)
+
+
+@pytest.mark.parametrize("how", ["exchange", "two renames"])
+def test_a_save_that_is_killed_leaves_one_checkpoint_whole(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every moment: the old folder or the new one, with what somebody else keeps there, and the next save works."""
+    if how == "two renames":
+        monkeypatch.setattr(checkpoint_hardkuma, "_exchange", lambda one, other: False)
+    elif not checkpoint_hardkuma._exchange(*(Path(tempfile.mkdtemp(dir=tmp_path)) for _ in range(2))):
+        pytest.skip("this disk cannot exchange two folders")
+    kept = {Path(name): content.encode() for name, content in FIRST.items() if content not in ("old", "new")}
+    old = {Path(name): content.encode() for name, content in FIRST.items()}
+    new = kept | {Path(name): content.encode() for name, content in SECOND.items()}
+    seen, moment = set(), 0
+    while True:
+        target = tmp_path / str(moment) / "model"
+        write_files(target, FIRST)
+        if not killed_at(moment, lambda target=target: save_files(target, SECOND)):
+            break
+        if how == "two renames" and not target.exists():
+            seen.add("aside")  # the next save puts it back
+        else:
+            assert contents(target) in (old, new), moment
+            seen.add("old" if contents(target) == old else "new")
+        save_files(target, SECOND)
+        assert contents(target) == new, moment
+        assert [path.name for path in target.parent.iterdir()] == ["model"], "nothing is left of the save before"
+        moment += 1
+    assert contents(target) == new and moment > 50
+    assert seen == {"old", "new"} | ({"aside"} if how == "two renames" else set())
+
+
+def test_a_folder_that_somebody_works_in_is_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path / "model", FIRST)
+    monkeypatch.chdir(tmp_path / "model")
+    save_files(Path("."), SECOND)
+    assert os.path.samefile(".", tmp_path / "model") and Path("config.json").read_text() == "new"
+    assert Path("notes.md").read_text() == "mine" and not Path("model-1.safetensors").exists()
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    write_files(tmp_path / "disk" / "model", FIRST)
+    (tmp_path / "model").symlink_to(tmp_path / "disk" / "model")
+    save_files(tmp_path / "model", SECOND)
+    assert (tmp_path / "model").is_symlink() and (tmp_path / "disk" / "model" / "config.json").read_text() == "new"
+
+
+# ---- damaged and hostile checkpoints ------------------------------------------------------------------------------------
+
+
+def change_config(folder: Path, change: dict[str, object] | None = None, **encoder: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["encoder_config"].update(encoder)
+    (folder / "config.json").write_text(json.dumps(config | (change or {})))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"),
+    [
+        ({"num_hidden_layers": 1}, r"have foreign 16 tensors of this model, the first 'encoder.encoder.layer.1.att"),
+        ({"num_hidden_layers": 3}, r"lack 16 tensors of this model, the first 'encoder.encoder.layer.2.att"),
+        ({"hidden_size": 64}, r"have other shapes of \d+ tensors of this model, the first 'enc"),
+        ({"vocab_size": 10**12}, "have other shapes of"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000: more than 1000 are not made"),
+        ({"num_labels": 10**9, "hidden_size": "x"}, "no config of a 'bert' encoder: .*hidden_size.*expected int"),
+        ({"num_attention_heads": 0}, "no 'bert' encoder can be made of encoder_config"),
+        ({"hidden_act": "evil"}, "no 'bert' encoder can be made of encoder_config"),
+        ({"model_type": "vit"}, "has no table of tokens"),
+    ],
+)
+def test_weights_that_do_not_fit_the_config_are_named(
+    encoder: dict[str, object], said: str, make_model: Callable, tmp_path: Path
+) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    change_config(tmp_path / "model", **encoder)
+    with pytest.raises(ValueError, match=said) as caught:
+        HardKumaModel.from_pretrained(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_made_before_the_weights_fit(make_model: Callable, tmp_path: Path) -> None:
+    """A projection of 10 TB, which the file does not have, is refused and not allocated."""
+    make_model().save_pretrained(tmp_path / "model")
+    spec = {"in_features": 32, "out_features": 10**11, "bias": True, "activation": "tanh"}
+    change_config(tmp_path / "model", {"projections": [spec]})
+    with pytest.raises(ValueError, match=r"lack 2 tensors of this model, the first 'projections.0.linear"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+
+
+def test_pickled_weights_are_refused(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    torch.save(model.state_dict(), tmp_path / "model" / "pytorch_model.bin")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    for options in ({}, {"use_safetensors": False}):
+        with pytest.raises(OSError, match=r"no model.safetensors in .*safetensors alone, nothing is unpickled"):
+            HardKumaModel.from_pretrained(tmp_path / "model", **options)
+
+
+@pytest.mark.parametrize("index", ["[]", "{", '{"weight_map": 3}', '{"weight_map": {"x": 5}}'])
+def test_a_damaged_index_of_shards_is_one_sentence(index: str, make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match=r"index.json of .* cannot be read .*save the checkpoint again"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+    outside = json.dumps({"weight_map": {"x": "../../secret.safetensors"}})
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(outside)
+    with pytest.raises(ValueError, match=r"names '\.\./\.\./secret.safetensors', which leaves its folder; refused"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "{", "", "\0", "[" * 100_000])
+def test_a_config_that_is_no_object_is_one_sentence(content: str, make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(content)
+    with pytest.raises((ValueError, OSError), match=r"is no JSON object with settings|is not a valid JSON file") as caught:
+        HardKumaModel.from_pretrained(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+HOSTILE = {
+    "attn_implementation": "evil/kernel",
+    "_attn_implementation": "evil/kernel",
+    "experts_implementation": "evil/kernel",
+    "transformers_weights": "../../evil.safetensors",
+    "num_labels": 10**9,
+    "id2label": 3,
+    "quantization_config": {"quant_method": "evil"},
+    "_name_or_path": "evil/x",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_config_reaches_neither_network_nor_kernel_nor_class(
+    name: str, make_model: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the top and nested: what it asks for is left out, and the model is the same; no request is made."""
+    model = make_model()
+    model.save_pretrained(tmp_path / "model")
+    change_config(tmp_path / "model", {name: HOSTILE[name]}, **{name: HOSTILE[name]})
+
+    def connect(*arguments: object, **options: object) -> None:
+        raise AssertionError(f"asked for {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    again = HardKumaModel.from_pretrained(tmp_path / "model").eval()
+    assert torch.equal(outputs(again, SENTENCES)["gate_probs"], outputs(model, SENTENCES)["gate_probs"])
+    assert "evil" not in again.config.to_json_string() and again.config.num_labels == 2
+
+
+def test_an_encoder_of_several_models_is_refused(make_model: Callable, tmp_path: Path) -> None:
+    make_model().save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["encoder_config"] = {"model_type": "detr", "backbone": "evil/x"}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"'detr', which is made of several models \(backbone_config\)"):
+        HardKumaModel.from_pretrained(tmp_path / "model")
+
+
+def test_the_fingerprint_is_true_after_every_change_save_and_load(make_model: Callable, tmp_path: Path) -> None:
+    model = make_model()
+    before = model.encoder_fingerprint()
+    model.encoder.get_input_embeddings().weight.data.mul_(1.5)  # which torch does not count
+    assert model.encoder_fingerprint() == fingerprint(model.encoder) != before
+    model.save_pretrained(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["encoder_fingerprint"] == fingerprint(model.encoder)
+    change_config(tmp_path / "model", {"encoder_fingerprint": before})
+    for options in ({}, {"dtype": torch.bfloat16}):
+        again = HardKumaModel.from_pretrained(tmp_path / "model", **options)
+        assert again.config.encoder_fingerprint == again.encoder_fingerprint() == fingerprint(again.encoder) != before
 
 
 # ---- cards --------------------------------------------------------------------------------------------------------------

@@ -169,6 +169,33 @@ def test_pickled_weights_are_not_read(plain_folder: Path) -> None:
         HardKumaModel.from_encoder(plain_folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_hidden_layers": 3}, "they lack 'encoder.layer.2"),
+        ({"num_hidden_layers": 1}, "they have a foreign 'encoder.layer.1"),
+        ({"intermediate_size": 64}, "they have another shape of 'encoder.layer.0"),
+    ],
+)
+def test_an_encoder_whose_weights_do_not_fit_is_refused(change: dict[str, int], said: str, tmp_path: Path) -> None:
+    """Layers of random weights, or fewer than were trained, give other words without a word."""
+    AutoModel.from_config(encoder_config("bert")).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    assert encoders.load_encoder(tmp_path).encoder.config.num_hidden_layers == 2
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=rf"do not fit its config.json: {said}.* tensors\); download or save"):
+        encoders.load_encoder(tmp_path)
+
+
+def test_a_damaged_tokenizer_is_one_sentence(tmp_path: Path) -> None:
+    AutoModel.from_config(encoder_config("bert")).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": 3}')
+    with pytest.raises(OSError, match=r"the tokenizer in .* cannot be read .*save it again"):
+        encoders.load_encoder(tmp_path)
+
+
 def test_fingerprint_sees_one_changed_value(plain_folder: Path, tmp_path: Path) -> None:
     first = HardKumaModel.from_encoder(plain_folder).config.encoder_fingerprint
     changed = tmp_path / "changed"

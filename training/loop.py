@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..batch_hardkuma import to_device
+from ..common.files import check_seal, seal_folder
 from ..configuration_hardkuma import HardKumaConfig
 from ..data.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
 from ..losses_hardkuma import LossRows
@@ -261,12 +262,10 @@ def save_checkpoint(
         for name, tensors in files.items():
             save_file(tensors, temporary / name)
         (temporary / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
-        for path in temporary.iterdir():  # on the disk before it is visible, whatever happens to the machine
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+        seal_folder(temporary)  # on the disk before it is visible, whatever happens to the machine
         shutil.rmtree(target, ignore_errors=True)
         os.rename(temporary, target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise OSError(
             f"the checkpoint {target} could not be written ({error}); the last one before it is intact."
@@ -303,6 +302,7 @@ def load_last_checkpoint(
 def _read_checkpoint(
     path: Path,
 ) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor] | None, dict[str, Tensor]]:
+    check_seal(path)
     progress = Progress(**json.loads((path / "progress.json").read_text(encoding="utf-8")))
     best = path / "best.safetensors"
     found = load_file(best) if best.is_file() else None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoint_hardkuma import staged
 from ..common.files import write_atomically
 from ..common.packages import versions
 from ..common.text import SHOWCASE, name_sources
@@ -43,10 +44,11 @@ def _save(run: Run, folder: Path) -> None:
         qualities[name] = selection_quality(model, run.store, run.held_out, number)
         run.record({"phase": "saved", "selector": name, **qualities[name].as_dict()})
     run.write_log()
-    run.result.save_pretrained(folder, card=card_sections(run, reports, qualities, _measure_entities(run)))
-    write_record(folder, recipe, time.time() - run.started, run.accelerator.num_processes)
-    for name in ("log.jsonl", *(plot for report in reports for plot in report.plots)):
-        write_atomically(folder / name, (run.output / name).read_bytes())
+    with staged(folder) as stage:
+        run.result.save_pretrained(stage, card=card_sections(run, reports, qualities, _measure_entities(run)))
+        write_record(stage, recipe, time.time() - run.started, run.accelerator.num_processes)
+        for name in ("log.jsonl", *(plot for report in reports for plot in report.plots)):
+            write_atomically(stage / name, (run.output / name).read_bytes())
     for temporary in ("checkpoints", "store"):
         shutil.rmtree(run.output / temporary, ignore_errors=True)
 

@@ -13,11 +13,12 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ...common.files import hold_output
 from ...common.models import load_model
 from ...common.packages import require
 from ...modeling_hardkuma import HardKumaModel
@@ -134,9 +135,26 @@ def ray_gate_files(
             a large shard may take.
         model, gpus: as of `ray_gates`.
     """
+    fs = require("pyarrow.fs", "ray")
+    system, folder = open_address(output)
+    # Elsewhere (s3://) there are no locks. Shards get their names when they are whole, and all are of the same settings.
+    with hold_output(folder) if isinstance(system, fs.LocalFileSystem) else nullcontext():
+        yield from _gate_files(
+            list_shards(pattern, output), output, outputs or Outputs(), model, resume, workers, gpus, patience
+        )
+
+
+def _gate_files(
+    shards: Sequence[Shard],
+    output: str,
+    outputs: Outputs,
+    model: str | None,
+    resume: bool,
+    workers: int | None,
+    gpus: float | None,
+    patience: float,
+) -> Iterator[FileReport]:
     ray = require("ray", "ray")
-    outputs = outputs or Outputs()
-    shards = list_shards(pattern, output)
     kept = {"input": str(PurePosixPath(shards[0].source).parent), "model": model, **asdict(outputs)}
     _claim(output, {**kept, "add": list(outputs.add)}, resume)
     remove_partial(output)

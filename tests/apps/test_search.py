@@ -70,7 +70,9 @@ def test_an_index_is_refused_where_it_is_damaged_or_foreign(
         ("[]", "cannot be used"),
         ("{}", "'format'"),
         (record.replace("index-1", "index-9"), "its format is 'hardkuma-index-9'"),
-        (record.replace('"passages.jsonl"', '"../secret"'), "a file that no index has"),
+        (record.replace('"passages.jsonl"', '"../secret"'), "does not name the files and the encoder of an index"),
+        (json.dumps(json.loads(record) | {"digests": {}}), "does not name the files and the encoder of an index"),
+        (json.dumps(json.loads(record) | {"encoder": 3}), "does not name the files and the encoder of an index"),
     ):
         (folder / "index.json").write_text(content)
         with pytest.raises(ValueError, match=complaint):
@@ -82,6 +84,25 @@ def test_an_index_is_refused_where_it_is_damaged_or_foreign(
         with pytest.raises(ValueError, match=f"{name} is not what was written"):
             SearchIndex.load(folder)
         (folder / "vectors.npy").write_bytes(whole)
+
+
+@pytest.mark.parametrize("change", [{"row": "\x1b[2J"}, {"source": 3}, {"text": None}, {"colour": "red"}])
+def test_a_passage_is_what_it_says(change: dict[str, object], folder: Path) -> None:
+    """A row that is no number went to the terminal as it was."""
+    lines = (folder / "passages.jsonl").read_text().splitlines()
+    lines[0] = json.dumps(json.loads(lines[0]) | change)
+    (folder / "passages.jsonl").write_text("\n".join(lines) + "\n")
+    record = json.loads((folder / "index.json").read_text())
+    record["digests"]["passages.jsonl"] = search._digest(folder / "passages.jsonl")
+    (folder / "index.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="cannot be used"):
+        SearchIndex.load(folder)
+
+
+def test_a_similarity_is_at_most_one(minilm: HardKumaModel) -> None:
+    vectors = search.embed_anchors(minilm, ["x"]).numpy() * np.float32(1 + 1e-6)  # what rounding may leave
+    made = SearchIndex([search.Passage("x")], vectors, minilm.encoder_fingerprint())
+    assert made.search(minilm, "x", explain=False)[0].similarity == 1.0
 
 
 def test_an_index_is_refused_when_the_encoders_weights_have_changed(make_model: Callable) -> None:
@@ -120,6 +141,13 @@ def test_many_passages_are_searched_by_faiss(
     made.save(tmp_path / "big")
     assert (tmp_path / "big" / "vectors.faiss").is_file()
     again = SearchIndex.load(tmp_path / "big")
+    record = json.loads((tmp_path / "big" / "index.json").read_text())
+    faiss = search.require("faiss", "search")
+    faiss.write_index(faiss.IndexFlatIP(384), str(tmp_path / "big" / "vectors.faiss"))  # of no vector at all
+    record["digests"]["vectors.faiss"] = search._digest(tmp_path / "big" / "vectors.faiss")
+    (tmp_path / "big" / "index.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="holds 0 vectors of 384 numbers"):
+        SearchIndex.load(tmp_path / "big")
     found = [again.search(minilm, str(i), number=1, explain=False)[0] for i in range(50)]
     assert [match.passage.text for match in found] == [str(i) for i in range(50)]
     assert [match.similarity for match in found] == pytest.approx([1.0] * 50, abs=1e-4)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -187,8 +188,10 @@ def test_two_runs_do_not_write_one_output(folder: Path, tmp_path: Path, capsys: 
     with PartialOutput(output) as partial:
         partial.begin({})
         partial.add(1, b"one")
-        assert main(words) == 1
-        assert "another run is writing" in capsys.readouterr().err
+        assert main(words) == 2
+        shown = capsys.readouterr().err
+        assert f"{output} is being written by process {os.getpid()} on {socket.gethostname()} since 20" in shown
+        assert shown.count("\n") == 1
         partial.finish(lambda blocks, stream: stream.writelines(blocks))
     assert output.read_bytes() == b"one"
     assert main(words) == 0 and len(output.read_text().splitlines()) == len(TEXTS)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from hardkuma.cli.writers import PartialOutput, make_format
+from tests.forks import killed_at
 
 SETTINGS = {"rate": 0.1, "file": ["in.txt", 3]}
 BLOCKS = [(2, b"one\n[two]\n"), (1, b"three\n"), (3, b"\n" * 3)]
@@ -68,24 +65,6 @@ def test_a_block_that_is_lost_before_the_end_is_an_error(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["out.txt.partial"]
 
 
-def killed_at(moment: int, run: Callable[[], None]) -> bool:
-    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed."""
-    process = os.fork()
-    if process:
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
-    count = 0
-
-    def kill_at_moment(frame: FrameType, event: str, function: object) -> None:
-        nonlocal count
-        count += event == "c_call"
-        if count > moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(kill_at_moment)
-    run()
-    os._exit(0)
-
-
 @pytest.mark.parametrize("resume", [True, False])
 def test_killed_at_any_moment(resume: bool, tmp_path: Path) -> None:
     output = tmp_path / "out.txt"
@@ -97,8 +76,10 @@ def test_killed_at_any_moment(resume: bool, tmp_path: Path) -> None:
         output.unlink()
         moment += 1
     names = {name for names in left for name in names}
-    assert moment > 50 and names == {"out.txt", "out.txt.partial", "out.txt.joined"}, "it was killed before and at the end"
-    assert ("out.txt", "out.txt.partial") in left, "when the output was whole, and its blocks were still there"
+    assert moment > 50 and names == {".out.txt.lock", "out.txt", "out.txt.partial", "out.txt.joined"}, (
+        "it was killed before and at the end"
+    )
+    assert (".out.txt.lock", "out.txt", "out.txt.partial") in left, "the output was whole, its blocks still there"
 
 
 @pytest.mark.parametrize("content", [b"my thesis", b"{}\n", b"[1]\n"])

@@ -1,5 +1,6 @@
 import gzip
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -51,14 +52,21 @@ def test_bytes_that_are_not_utf8_name_file_line_and_byte(tmp_path: Path) -> None
         list(read_lines(wide))
 
 
-def test_a_line_without_end_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_beyond_the_limit_is_refused_by_name_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
-    bomb = tmp_path / "bomb.txt.gz"
-    bomb.write_bytes(gzip.compress(b"fine\n" + b"x" * ((1 << 20) - 1) + b"\n" + b"x" * (1 << 20) + b"\n"))
-    read = read_lines(bomb)
-    assert [next(read)[0], len(next(read)[1])] == [1, (1 << 20) - 1]
-    with pytest.raises(CorpusError, match=r"bomb\.txt\.gz, line 3: longer than 1 MB; put line ends into it"):
-        next(read)
+    limit, bomb = 1 << 20, tmp_path / "bomb.txt.gz"
+    content = [b"fine", b"x" * (limit - 1), b"x" * limit, b"after", b"x" * (5 * limit), b"last"]
+    bomb.write_bytes(gzip.compress(b"\n".join(content)))
+    tracemalloc.start()
+    read = [(number, len(line)) for number, line in read_lines(bomb)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read == [(1, 4), (2, limit - 1), (3, 0), (4, 5), (5, 0), (6, 4)], "every line in its place"
+    assert [m.split(": ", 1)[1] for m in caplog.messages] == ["longer than 1 MB: refused, it counts as empty."] * 2
+    assert [m.split(", ")[1].split(":")[0] for m in caplog.messages] == ["line 3", "line 5"]
+    assert peak < 4.5 * limit, "never the line as a whole"
 
 
 def test_folder_and_missing_file_say_what_to_give(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...common.files import push_folder
+from ...common.files import OutputHeld, hold_output, push_folder
 from ..arguments import parse_arguments
 from .recipe import EncoderRecipe, load_encoder_recipe
 
@@ -42,14 +42,15 @@ def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
         from .run import EncoderRun
 
         transformers_logging.disable_progress_bar()
-        run = EncoderRun(recipe, arguments.resume, overwrite=arguments.overwrite)
-        if not run.run():
-            return 130
-        folder = run.complete()
+        with hold_output(recipe.output):
+            run = EncoderRun(recipe, arguments.resume, overwrite=arguments.overwrite)
+            if not run.run():
+                return 130
+            folder = run.complete()
         print(f"Saved {folder}.\nTry: hardkuma evaluate-encoder {folder} --data DIR")
         if arguments.push_to_hub is not None:
             print(f"pushed to {push_folder(folder, arguments.push_to_hub, 'Upload sentence encoder')}")
     except (OSError, ValueError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, OutputHeld) else 1
     return 0

@@ -7,13 +7,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -22,7 +23,8 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ...common.files import write_atomically
+from ...checkpoint_hardkuma import staged
+from ...common.files import SEAL, check_seal, seal_folder, write_atomically
 from ...common.models import load_model
 from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
@@ -42,7 +44,7 @@ from .registry import make_augmentation
 from .scorers import score_sentences
 from .sentence import Sentence, read_sentences
 
-OBJECTIVE = "objective.safetensors"  # written last: a checkpoint that has it is complete
+OBJECTIVE = "objective.safetensors"
 
 
 class EncoderRun:
@@ -97,7 +99,7 @@ class EncoderRun:
         with seeded(recipe.seed, self.model.device):  # the head for masked words starts from random weights
             self.objective = Objective(self.model, recipe)
         claim_output(recipe, resume, self.log, last_checkpoint)  # all is checked
-        self.checkpoint = last_checkpoint(self.output / "checkpoints")
+        self.checkpoint = last_checkpoint(self.output / "checkpoints", self.log)
         if self.checkpoint is not None:
             self.log(f"resuming from {self.checkpoint.name}.")
         self.interrupt = InterruptFlag()
@@ -160,7 +162,12 @@ class EncoderRun:
         if self.total == 0:
             return True
         with self.interrupt:
-            self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+            try:
+                self.trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+            except (SafetensorError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # of torch, while it writes
+                    raise
+                raise OSError(f"a checkpoint could not be written ({error}); the last one before it is intact.") from error
         done = self.trainer.state.global_step >= self.total
         if not done:
             self.log(f"stopped at step {self.trainer.state.global_step}; go on with --resume.")
@@ -169,14 +176,11 @@ class EncoderRun:
     def complete(self) -> Path:
         """Write `model/`, a sentence-transformers folder, with recipe, record and log; the checkpoints go."""
         folder = self.output / "model"
-        temporary = self.output / f".model.{os.getpid()}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        self.model.save_pretrained(str(temporary), create_model_card=False)
-        write_record(temporary, self.recipe, time.time() - self.started, processes=1)
-        history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
-        write_atomically(temporary / "log.jsonl", history)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(temporary, folder)
+        with staged(folder) as stage:
+            self.model.save_pretrained(str(stage), create_model_card=False)
+            write_record(stage, self.recipe, time.time() - self.started, processes=1)
+            history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
+            write_atomically(stage / "log.jsonl", history)
         shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
         return folder
 
@@ -197,18 +201,28 @@ class _Checkpointing(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
         own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
-        save_file(own, folder / f".{OBJECTIVE}")
-        os.replace(folder / f".{OBJECTIVE}", folder / OBJECTIVE)
+        save_file(own, folder / OBJECTIVE)
+        seal_folder(folder)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint.
+def last_checkpoint(folder: Path, log: Callable[[str], None] = lambda text: None) -> Path | None:
+    """The newest whole checkpoint.
+
+    Args:
+        log: told of those that are damaged.
 
     >>> last_checkpoint(Path("/no/such/folder")) is None
     True
     """
-    complete = [path for path in folder.glob("checkpoint-*") if (path / OBJECTIVE).is_file()]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    sealed = [path for path in folder.glob("checkpoint-*") if (path / SEAL).is_file()]
+    for path in sorted(sealed, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        try:
+            check_seal(path)
+        except OSError as error:
+            log(f"{path} cannot be used ({error}): trying the checkpoint before it.")
+            continue
+        return path
+    return None
 
 
 def in_order(dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> DefaultBatchSampler:

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
+from hardkuma.common.files import seal_folder
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.training.encoder import run as run_module
 from hardkuma.training.encoder.layers import freeze_lower_layers, layers_of, reset_top_layers
@@ -225,6 +226,20 @@ def test_killed_and_resumed_is_the_same_to_the_bit(
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    """The newest whole one is taken, and why is said; one that nobody has sealed does not count."""
+    for step in (5, 10, 15):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"weights")
+        if step < 15:
+            seal_folder(tmp_path / f"checkpoint-{step}")
+    said: list[str] = []
+    assert last_checkpoint(tmp_path, said.append) == tmp_path / "checkpoint-10" and not said
+    (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"weig")
+    assert last_checkpoint(tmp_path, said.append) == tmp_path / "checkpoint-5"
+    assert len(said) == 1 and "model.safetensors is not what was written): trying the checkpoint before it" in said[0]
+
+
 def test_a_used_folder_is_left_alone(
     words: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,7 +263,7 @@ def test_an_unfinished_run_is_not_thrown_away(
 ) -> None:
     checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-4"
     checkpoint.mkdir(parents=True)
-    (checkpoint / run_module.OBJECTIVE).touch()
+    seal_folder(checkpoint)
     assert main(words()) == 1
     assert "has checkpoints of an unfinished run: go on with --resume, or start over" in capsys.readouterr().err
     assert checkpoint.is_dir()
