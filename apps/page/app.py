@@ -121,7 +121,8 @@ def _file(path: str, content: str, media_type: str) -> Route:
 
 
 class Desk:
-    """Where questions arrive, wait for their turn and are answered; each in a thread of its own.
+    """Where questions arrive, wait for their turn and are answered: each waits in a thread of its own, and all are answered
+    in one, since every thread that has ever run the encoder keeps memory for it.
 
     Args:
         turns: whose turn it is to have the encoder.
@@ -129,7 +130,8 @@ class Desk:
 
     def __init__(self, turns: Turns) -> None:
         self.turns, self.open = turns, 0
-        self.threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix="question")
+        self.waiting_room = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix="waiting")
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="answering")
 
     async def answer(
         self,
@@ -157,9 +159,8 @@ class Desk:
         body, ticket = await read_body(request), Ticket(self.turns.seconds)
 
         def run() -> dict[str, str]:
-            query = Query.parse(body)
             with self.turns.take(ticket):
-                return function(query)
+                return self.worker.submit(lambda: function(Query.parse(body))).result()
 
         async def watch() -> None:
             while (await request.receive())["type"] != "http.disconnect":
@@ -168,7 +169,7 @@ class Desk:
 
         watching = asyncio.create_task(watch())
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.threads, run)
+            return await asyncio.get_running_loop().run_in_executor(self.waiting_room, run)
         finally:
             watching.cancel()
             self.turns.leave(ticket)  # where the server ends, nobody waits either
