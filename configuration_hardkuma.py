@@ -566,6 +566,8 @@ class HardKumaConfig(PreTrainedConfig):
         kwargs.pop("num_labels", None)  # there are two, see below
         _check_dtype(self.dtype)
         _check_dtype(kwargs.get("torch_dtype"))
+        if not isinstance(kwargs.get("output_attentions"), (bool, type(None))):
+            raise ValueError(f"output_attentions must be true or false, got {kwargs['output_attentions']!r:.60}.")
         if self.encoder_config is not None:
             self.encoder_config = make_encoder_config(self.encoder_config)
         self.selectors = _make_selectors(self.selectors)
@@ -805,9 +807,12 @@ def _check_values(config: HardKumaConfig) -> None:
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
         if not isinstance(getattr(config, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
-    for name in ("output_hidden_states", "return_dict"):
+    for name in ("output_hidden_states", "return_dict", "is_encoder_decoder"):
         if not isinstance(getattr(config, name), (bool, type(None))):
             raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r:.60}.")
+    check_whole("chunk_size_feed_forward", config.chunk_size_feed_forward, minimum=0)
+    if not isinstance(config.problem_type, (str, type(None))):
+        raise ValueError(f"problem_type must be a text, got {config.problem_type!r:.60}.")
     for name in ("encoder_name_or_path", "encoder_fingerprint"):
         if not isinstance(getattr(config, name), (str, type(None))):
             raise ValueError(f"{name} must be a text, got {getattr(config, name)!r:.60}.")

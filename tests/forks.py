@@ -20,7 +20,6 @@ import tempfile
 import types
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 # `python -m hardkuma`, its arguments being the fork's.
 COMMAND = "import runpy; runpy.run_module('hardkuma', run_name='__main__', alter_sys=True)"
@@ -187,20 +186,26 @@ def attend(control: socket.socket, request: dict, descriptors: list[int]) -> str
     return request["code"]
 
 
-def killed_at(moment: int, run: Callable[[], object]) -> bool:
-    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed."""
+def killed_at(moment: int, run: Callable[[], object], files_alone: bool = False) -> bool:
+    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed; with
+    `files_alone` before its change of that number of a file or folder."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     count = 0
 
-    def kill_at_moment(frame: FrameType, event: str, function: object) -> None:
+    def kill_at_moment(event: str) -> None:
         nonlocal count
-        count += event == "c_call"
+        if event == "os.kill":
+            return
+        count += event == "c_call" or event.startswith(("os.", "open", "ctypes.dlsym"))
         if count > moment:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.setprofile(kill_at_moment)
+    if files_alone:
+        sys.addaudithook(lambda event, values: kill_at_moment(event))
+    else:
+        sys.setprofile(lambda frame, event, function: kill_at_moment(event))
     run()
     os._exit(0)
 
