@@ -19,7 +19,7 @@ from .decision_hardkuma import WordRows, decide, share_gates
 from .encoder_hardkuma import Encoded, FullPrecisionLinear
 from .features_hardkuma import WordFeatures, feature_sizes
 from .kumaraswamy_hardkuma import Kumaraswamy, log1mexp, make_gate
-from .words_hardkuma import NUM_SURFACE_CLASSES
+from .words_hardkuma import NUM_SURFACE_CLASSES, capitals_speak
 
 
 class Selector(nn.Module):
@@ -287,11 +287,12 @@ class GateHead(nn.Module):
         return features.isolated() if wanted else None
 
     def _view_surface(self, surface_ids: Tensor, features: Sequence[WordFeatures], selectors: Sequence[int]) -> Tensor:
-        """(batch, K, slots) log-odds of the words' written forms."""
+        """(batch, K, slots) log-odds of the words' written forms; none in titles and shouted texts."""
         shifts = []
         for k, feature in zip(selectors, features, strict=True):
             log_odds = self.config.selector(k).form_weight * self.surface_log_odds[k].float()
-            shifts.append(log_odds[feature.words.first(surface_ids)])
+            forms = feature.words.first(surface_ids)
+            shifts.append(log_odds[forms] * capitals_speak(forms))
         return torch.stack(shifts, dim=1)
 
     def _written(

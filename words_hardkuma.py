@@ -124,7 +124,9 @@ def _word_pattern() -> re.Pattern[str]:
         "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u25a0-\u25ff\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
     )
     emoji = rf"[\U0001f1e6-\U0001f1ff]{{2}}|{dressed}(?:\u200d{dressed})*+|[{signs}]\ufe0f"
-    return re.compile(rf"[@#]?{letters}{joined}|[@#]?{single}|(?<=[^\W_]){clitic}|{emoji}")
+    # An address is one word. (Names before the @ have at most 64 characters, so a long run without one costs little.)
+    address = r"[A-Za-z0-9][A-Za-z0-9._+\-]{0,63}+@[A-Za-z0-9][A-Za-z0-9\-]*+(?:\.[A-Za-z0-9][A-Za-z0-9\-]*+)++"
+    return re.compile(rf"{address}|[@#]?{letters}{joined}|[@#]?{single}|(?<=[^\W_]){clitic}|{emoji}")
 
 
 _WORD = _word_pattern()
@@ -133,9 +135,9 @@ _WORD = _word_pattern()
 def find_words(text: str) -> list[Span]:
     """Character spans of words: letters, digits and marks, joined by an inner apostrophe, hyphen, full stop, & or _.
 
-    A comma that separates thousands belongs to its number, a leading @ or # to its word. An emoji, however many characters
-    it is made of, is a word; so is a final 's, and in scripts without spaces (Chinese, Thai, ...) every character with its
-    marks.
+    A comma that separates thousands belongs to its number, a leading @ or # to its word. An e-mail address is one word. An
+    emoji, however many characters it is made of, is a word; so is a final 's, and in scripts without spaces (Chinese, Thai,
+    ...) every character with its marks.
 
     >>> text = "@Ana met O'Neil's friend in the U.S., ok? 4,500 of 1,2"
     >>> [text[start:end] for start, end in find_words(text)]
@@ -318,6 +320,23 @@ class SurfaceIndex:
         blank = [self.texts[owner][start:end].isspace() for owner, start, end in spots]
         ids[bare] = torch.where(torch.tensor(blank, dtype=torch.bool), 0, ids[bare])
         return ids
+
+
+def capitals_speak(classes: Tensor) -> Tensor:
+    """Whether capitals say anything of the words of each row, (batch, 1) bool: not in a title, nor in a shouted text, where
+    at least four words have them, and four times as many as are in lower case.
+
+    >>> title = [_ID["initial_start"], *[_ID["initial_inside"]] * 4, _ID["lower"]]
+    >>> capitals_speak(torch.tensor([title, [_ID["capitals"]] * 6, [_ID["initial_inside"]] * 4 + [_ID["lower"]] * 2]))
+    tensor([[False],
+            [False],
+            [ True]])
+    """
+    lower, inside, shouted = (
+        (classes == _ID[name]).sum(-1, keepdim=True) for name in ("lower", "initial_inside", "capitals")
+    )
+    most = torch.maximum(inside, shouted)
+    return (most < 4) | (most < 4 * lower)
 
 
 def capitals_against_lower(log_odds: Tensor) -> Tensor:

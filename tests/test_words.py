@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hardkuma import load_released
 from hardkuma.words_hardkuma import (
     LONGEST_REMEMBERED,
     NUM_SURFACE_CLASSES,
@@ -237,3 +238,25 @@ def test_long_words_are_not_kept_in_memory() -> None:
     finally:
         tracemalloc.stop()
     assert word_class("x" * 100) == word_class("x") and word_class("Xx" * 100, True) == word_class("Xx", True)
+
+
+def test_an_address_is_one_word() -> None:
+    text = "Mail 联系john.smith@example.co.uk, or a@b, or @ana."
+    assert [text[start:end] for start, end in find_words(text)][3:] == [
+        "john.smith@example.co.uk",
+        "or",
+        "a",
+        "@b",
+        "or",
+        "@ana",
+    ]
+
+
+def test_capitals_of_titles_and_shouted_texts_say_nothing_of_names() -> None:
+    model = load_released()[0]
+    texts = ["How To Fix A Leaking Tap In Five Easy Steps", "THE QUICK BROWN FOX JUMPED OVER BARACK OBAMA"]
+    for view in (True, False):
+        records = model.gate_records(texts, selector="entities", use_surface=view)
+        assert not records[0]["spans"] and "OVER" not in [word["word"] for word in records[1]["words"] if word["selected"]]
+    met = model.gate_records(["Barack Obama met Angela Merkel in Berlin."], selector="entities")[0]
+    assert [span["text"] for span in met["spans"]] == ["Barack Obama", "Angela Merkel", "Berlin"]
