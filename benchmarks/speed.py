@@ -11,7 +11,7 @@
 - lengths: the head's own time (gates minus encoder) for one row of 1,024 to 8,192 tokens, on a tiny random encoder. Linear
   growth is a factor of 2 for each doubling.
 - throughput: from text to records, sentences a second of `meaning` divided by those of `SentenceTransformer.encode`, on
-  WikiText-2 valid (FOLDER/wikitext2/valid.txt), by torch and by onnxruntime in int8.
+  WikiText-2 test (FOLDER/wikitext2/test.txt), by torch and by onnxruntime in int8.
 - backends: average precision of `entities`, sufficiency and comprehensiveness of `meaning`, and changed decisions, of
   onnxruntime against torch, on WNUT17 and wikigold.
 - store: steps of the contrastive objective that encode, divided by those on stored states; processor time.
@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "lengths" in options.parts:
         repeat(options, "growth of the head's time", measure_lengths, max(1, options.rounds // 5))
     if "throughput" in options.parts:
-        file = options.data / "wikitext2" / "valid.txt"
+        file = options.data / "wikitext2" / "test.txt"
         repeat(options, "speed / SentenceTransformer.encode", measure_throughput, file, options.sentences)
     if "store" in options.parts:
         repeat(options, "steps that encode / steps on stored states", measure_store)
