@@ -70,7 +70,7 @@ def highlight(texts: str | list[str], model: HardKumaModel | None = None, **opti
         options: of `gate_records`, such as `rate=0.2`, `keep=0.8` or `selector="entities"`.
 
     >>> print(highlight("Our flight to Oslo was delayed by heavy snow.", keep=0.8))
-    Our [flight] to [Oslo] was [delayed] by heavy [snow].
+    Our flight to [Oslo] was [delayed] by heavy [snow].
     """
     return (load_released()[0] if model is None else model).highlight(texts, **options)
 
