@@ -91,7 +91,8 @@ def measure_pairs(options: argparse.Namespace) -> None:
     rows = list(zip(read.scores, read.first, read.second, strict=True))
     order = dice.sample(range(len(rows)), options.pairs)
     unrelated = [(rows[i][1], rows[j][2]) for i, j in zip(order, order[1:] + order[:1], strict=True)]
-    similar = dice.sample([row[1:] for row in rows if row[0] >= 4], options.pairs)
+    alike = [row[1:] for row in rows if row[0] >= 4]
+    similar = dice.sample(alike, min(options.pairs, len(alike)))
     paragraphs = [item["text"].split() for item in read_documents(options.data / MARKED)]
     halves = [(" ".join(t[:HALF]), " ".join(t[HALF : 2 * HALF])) for t in paragraphs if len(t) >= 2 * HALF]
     for name, pairs in (("random pairs", unrelated), ("pairs scored 4 or more", similar)):

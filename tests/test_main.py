@@ -228,17 +228,18 @@ def test_the_released_head_is_the_default(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_pair(capsys: pytest.CaptureFixture[str]) -> None:
-    pair = ["pair", "A cat sleeps on the mat.", "My cat is <b>called</b> Tom."]
+    pair = ["pair", "A cat sleeps on the mat.", "My cat is <b>asleep</b> on the sofa."]
     assert main(pair) == 0
     shown = capsys.readouterr().out
-    assert "A [cat] sleeps on the mat." in shown and "My [cat] is" in shown and re.search(r"similarity 0\.\d{3}", shown)
+    assert "A [cat] " in shown and "My [cat] is" in shown and re.search(r"similarity 0\.\d{3}", shown)
+    assert re.search(r"^B  .*\{.*sofa\}\.$", shown, re.M) and "differs in" in shown
     assert "without one side's words" in shown and "\033" not in shown
     assert main([*pair, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["faithfulness"]["similarity_without"]["carrying"] < found["similarity"]
     assert main([*pair, "--format", "html"]) == 0
     page = capsys.readouterr().out
-    assert page.startswith("<!DOCTYPE html>") and "<b>called" not in page and page.endswith("</html>\n")
+    assert page.startswith("<!DOCTYPE html>") and "<b>asleep" not in page and page.endswith("</html>\n")
     assert "carries" in page and "<span>probability " not in page, "the legend is that of a pair"
     assert main(["pair", "A cat sleeps on the mat.", "My cat is called Tom."]) == 0
     assert "\ntogether: cat - cat\n" in capsys.readouterr().out, "and no function word"
