@@ -563,7 +563,10 @@ class HardKumaConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         _check_foreign(kwargs.pop("model_type", None))
         _check_names(kwargs)
-        kwargs.pop("num_labels", None)  # there are two, see below
+        if kwargs.get("num_labels") is not None:
+            check_whole("num_labels", kwargs["num_labels"], minimum=1)
+        if self.id2label is not None:
+            self.id2label = _class_names(self.id2label)
         _check_dtype(self.dtype)
         _check_dtype(kwargs.get("torch_dtype"))
         if not isinstance(kwargs.get("output_attentions"), (bool, type(None))):
@@ -601,8 +604,12 @@ class HardKumaConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in transformers, without what a file must not decide (`UNTRUSTED_KEYS`); who calls may."""
-        return super().from_dict({name: value for name, value in config_dict.items() if _is_trusted(name)}, **kwargs)
+        """As in transformers, without what a file must not decide (`UNTRUSTED_KEYS`); who calls may. A file does name the
+        classes of its own classifier, which are as many as it has names."""
+        values = {name: value for name, value in config_dict.items() if _is_trusted(name) or name == "id2label"}
+        if "id2label" in kwargs:  # here it is checked, and `label2id` follows
+            values["id2label"] = kwargs.pop("id2label")
+        return super().from_dict(values, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, without attributes that somebody set and that loading would refuse: they are named once."""
@@ -711,6 +718,15 @@ class HardKumaConfig(PreTrainedConfig):
 
 def _no_object(path: object) -> str:
     return f"config.json of {path} is no JSON object with settings; download or save the checkpoint again."
+
+
+def _class_names(values: Any) -> dict[int, str]:
+    """Names of classes by their numbers, which are texts in a file."""
+    names = {str(number): name for number, name in values.items()} if isinstance(values, Mapping) else {}
+    found = {number: names.get(str(number)) for number in range(len(names))}
+    if not found or not all(isinstance(name, str) for name in found.values()):
+        raise ValueError(f"id2label must name the classes, {{0: 'bad', 1: 'good', ...}}, got {values!r:.60}.")
+    return cast(dict[int, str], found)
 
 
 def _list(config: HardKumaConfig, name: str) -> list[Any]:

@@ -149,8 +149,9 @@ def _ranks(key: Tensor) -> Tensor:
 
 def _order(key: Tensor) -> Tensor:
     """(batch, words) the numbers of the words, largest key first; of equal words the first comes first."""
-    # ONNX knows no stable sort by name; what it has instead, TopK, keeps the order of equals.
-    return key.sort(dim=-1, descending=True, stable=not torch.onnx.is_in_onnx_export()).indices
+    if torch.onnx.is_in_onnx_export():  # it has no stable sort, but TopK, which keeps the order of equals
+        return key.sort(dim=-1, descending=True).indices
+    return key.sort(dim=-1, descending=True, stable=True).indices
 
 
 def _best(words: WordRows, content: Tensor, count: Tensor) -> Tensor:

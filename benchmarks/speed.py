@@ -146,7 +146,9 @@ def long_model(folder: str) -> tuple[HardKumaModel, Any]:
     config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=LENGTHS[-1], **sizes)
     AutoModel.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return HardKumaModel.from_encoder(folder, **WORD_SELECTOR).eval(), tokenizer
+    model = HardKumaModel.from_encoder(folder, **WORD_SELECTOR).eval()
+    model.build_isolated_table()
+    return model, tokenizer
 
 
 @torch.inference_mode()

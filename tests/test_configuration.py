@@ -116,6 +116,16 @@ def test_auto_map_is_complete_and_not_taken_from_the_file() -> None:
     }
 
 
+def test_a_file_names_its_classes_and_a_caller_others() -> None:
+    saved = HardKumaConfig(id2label={0: "bad", 1: "good", 2: "ugly"}).to_dict()
+    loaded = HardKumaConfig.from_dict(json.loads(json.dumps({**saved, "num_labels": 10**9, "label2id": {"x": 7}})))
+    assert loaded.id2label == saved["id2label"] and loaded.label2id == {"bad": 0, "good": 1, "ugly": 2}
+    named = HardKumaConfig.from_dict(saved, id2label={"0": "no", "1": "yes"})
+    assert named.id2label == {0: "no", 1: "yes"} and named.label2id == {"no": 0, "yes": 1}
+    for counted in (HardKumaConfig(num_labels=4), HardKumaConfig.from_dict(saved, num_labels=4)):
+        assert counted.id2label == {number: f"LABEL_{number}" for number in range(4)} and len(counted.label2id) == 4
+
+
 BAD = [
     ("temperature", -0.1, "temperature must be > 0, got -0.1"),
     ("temperature", float("nan"), "temperature must be > 0, got nan"),
@@ -142,6 +152,11 @@ BAD = [
     ("max_seq_length", True, "max_seq_length must be a whole number >= 1, got True"),
     ("projections", [{"in_features": 2}], "a projection needs exactly"),
     ("frame_token_ids", [[1]], r"frame_token_ids must be two lists of token ids, \[before, behind\], got \[\[1\]\]"),
+    ("num_labels", 0, "num_labels must be a whole number >= 1, got 0"),
+    ("id2label", 3, r"id2label must name the classes, \{0: 'bad', 1: 'good', ...\}, got 3"),
+    ("id2label", {}, r"id2label must name the classes, .*got \{\}"),
+    ("id2label", {0: "bad", 2: "good"}, "id2label must name the classes, .*got .*2: 'good'"),
+    ("id2label", {"0": "bad", "1": 5}, "id2label must name the classes, .*got .*'1': 5"),
     ("selectors", {}, "selectors must name at least one selector"),
     ("selectors", [], "selectors must name at least one selector"),
     ("selectors", "meaning", "selectors must be {NAME: .*got 'meaning'"),

@@ -87,11 +87,11 @@ def expected(words: list[Word], selector: SelectorConfig, rate: float | None, th
         chosen = {i for i in everything if words[i][0] > THRESHOLD}
         return sorted(chosen or (set(ranked[:1]) if selector.unit == "word" else set()))
     chosen, held = set(), 0.0
-    total = sum(words[i][1] for i in content)
-    for i in sorted(content, key=lambda i: -words[i][1]):
-        if held < selector.share * (1 - 1e-6) * total or len(chosen) < 2:
+    total, least = sum(words[i][0] for i in content), max(2, count_at_rate(len(words), selector.least_rate))
+    for i in sorted(content, key=lambda i: -words[i][0]):
+        if held < selector.share * (1 - 1e-6) * total or len(chosen) < least:
             chosen.add(i)
-        held += words[i][1]
+        held += words[i][0]
     likely = chosen | {i for i in content if words[i][1] >= selector.phrase_gate}
     chosen |= {i for run in runs_of(with_links(likely, words), words) if set(run) & chosen for i in run}
     added = set()
@@ -122,7 +122,7 @@ def test_the_rule_is_that_of_a_loop(
     words: list[Word], unit: str, share: float | None, options: dict[str, float], padding: int
 ) -> None:
     # Sums of like numbers in another order may differ by rounding; a tenth of a thousandth apart they do not.
-    words = [(p, w + i * 1e-4, role, joins) for i, (p, w, role, joins) in enumerate(words)]
+    words = [(p + i * 1e-4, w, role, joins) for i, (p, w, role, joins) in enumerate(words)]
     selector = SelectorConfig(unit=unit, share=share if unit == "word" else None)
     found = select(words, selector, padding, **options)
     assert found == expected(words, selector, options.get("rate"), options.get("threshold"))

@@ -244,21 +244,19 @@ def test_a_damaged_head_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("damage", "error", "message"),
+    ("damage", "message"),
     [
-        (no_longer_finite, ValueError, "isolated_scale' in .* holds NaN or infinity: the file is damaged"),
-        (of_another_shape, RuntimeError, "ignore_mismatched_sizes"),  # transformers' own, which names the shapes
-        (missing, ValueError, r"lack 1 tensors of this model, the first 'gate_head\.isolated_directions'"),
+        (no_longer_finite, "isolated_scale' in .* holds NaN or infinity: the file is damaged"),
+        (of_another_shape, r"have other shapes of 1 tensors of this model, the first 'gate_head\.isolated_table'"),
+        (missing, r"lack 1 tensors of this model, the first 'gate_head\.isolated_directions'"),
     ],
 )
-def test_a_damaged_model_is_refused(
-    damage: Callable, error: type[Exception], message: str, make_model: Callable, tmp_path: Path
-) -> None:
+def test_a_damaged_model_is_refused(damage: Callable, message: str, make_model: Callable, tmp_path: Path) -> None:
     make_model(**READS).save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     damage(weights)
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         HardKumaModel.from_pretrained(tmp_path)
 
 

@@ -97,11 +97,14 @@ def status_of(words: list[str]) -> int:
         return int(stopped.code)
 
 
+ALIASES = {"terms": "keyphrases"}  # two names of one command
+
+
 @pytest.mark.parametrize("name", [*COMMANDS, *DELEGATED_COMMANDS])
 def test_help_teaches_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert f"  hardkuma {name} " in shown and ("example" in shown or name in ("train", "encoder"))
+    assert f"  hardkuma {ALIASES.get(name, name)} " in shown and ("example" in shown or name in ("train", "encoder"))
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +159,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["export", "pdf", "x"], "'pdf'"),
         (["nothing"], "'nothing'"),
         (["gates", "--rate", "7", "x"], "rate must be a fraction in (0, 1], got 7.0."),
-        (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "rate or threshold, not both"),
+        (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "give one of rate, threshold and keep"),
         (["gates", "--batch-size", "0", "x"], "--batch-size must be a whole number >= 1, got 0."),
         (["gates", "--file", "nowhere.txt", "x"], "texts or --file, not both"),
         (["gates", "--field", "body", "x"], "--field names a column of --file"),

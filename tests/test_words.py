@@ -161,11 +161,11 @@ def test_without_surface_ids_or_with_unknown_nothing_changes(make_model: Callabl
 def test_surface_view_shifts_the_logit_by_the_class(make_model: Callable, tokenize: Callable) -> None:
     model = make_model(selectors={"meaning": {"form_weight": 0.5}})
     with torch.no_grad():
-        model.gate_head.surface_log_odds[0, 5] = 2.0
+        model.gate_head.surface_log_odds[0, 3] = 2.0
     inputs = tokenize(model, SENTENCES)
     content = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
     plain = torch.logit(model(**inputs).gate_probs[content])
-    moved = torch.logit(model(**inputs, surface_ids=torch.full_like(inputs["input_ids"], 5)).gate_probs[content])
+    moved = torch.logit(model(**inputs, surface_ids=torch.full_like(inputs["input_ids"], 3)).gate_probs[content])
     assert torch.allclose(moved - plain, torch.ones_like(plain), atol=1e-3)
     wrong = torch.full_like(inputs["input_ids"], NUM_SURFACE_CLASSES)
     with pytest.raises(ValueError, match=r"surface_ids must lie in \[0, 10\]"):

@@ -106,7 +106,7 @@ def test_the_released_model_is_the_default() -> None:
 def test_bad_settings(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
         pipeline_with(folder, rate=20)
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="give one of rate, threshold and keep"):
         pipeline_with(folder, rate=0.2, threshold=0.5)
     with pytest.raises(Exception, match="tresh"):
         pipeline_with(folder, treshold=0.5)

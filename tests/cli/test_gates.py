@@ -112,7 +112,7 @@ def test_surface_and_threshold_reach_the_model(folder: Path, capsys: pytest.Capt
     model.gate_head.surface_log_odds[:, 3] = 20.0  # small letters
     model.save_pretrained(folder)
     assert main(["gates", "--model", str(folder), "marie moved"]) == 0
-    assert capsys.readouterr().out == "[marie] [moved]\n"
+    assert capsys.readouterr().out == "[marie moved]\n"
     assert main(["gates", "--model", str(folder), "--threshold", "1", "marie moved"]) == 0
     assert capsys.readouterr().out == "marie moved\n"
     assert main(["gates", "--model", str(folder), "--no-surface", "--numbers", "marie moved"]) == 0

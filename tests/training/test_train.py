@@ -70,7 +70,11 @@ def test_a_run_leaves_a_folder_that_loads(arguments: Callable, tmp_path: Path, c
     assert not (tmp_path / "run" / "checkpoints").exists() and not (tmp_path / "run" / "store").exists()
 
 
-CONTRASTIVE = [path for path in RECIPES if load_recipe(path).selectors["meaning"]["train"]["objective"] == "contrastive"]
+CONTRASTIVE = [
+    path
+    for path in RECIPES
+    if any(selector["train"]["objective"] == "contrastive" for selector in load_recipe(path).selectors.values())
+]
 WITH_ENTITIES = [path for path in RECIPES if "entities" in load_recipe(path).selectors]
 
 

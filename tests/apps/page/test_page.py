@@ -292,7 +292,10 @@ def test_two_texts_are_joined_by_lines(open_page: Callable, minilm: HardKumaMode
     for number, side in enumerate((pair["a"], pair["b"])):
         shown = page.locator("#pair .hk-text").nth(number)
         assert shown.inner_text() == PAIRS[2][number]
-        assert shown.locator(".hk-span").all_inner_texts() == [word["word"] for word in side["words"] if word["carries"]]
+        carrying = shown.locator(".hk-span:not(.hk-different)").all_inner_texts()
+        assert carrying == [word["word"] for word in side["words"] if word["carries"]]
+        differing = shown.locator(".hk-span.hk-different").all_inner_texts()
+        assert differing == [span["text"] for span in side["differences"]]
     assert f"Similarity {pair['similarity']:.2f}." in page.locator("#pair").inner_text()
     strong = [link["strength"] for link in pair["links"] if link["strength"] >= 0.1 * pair["similarity"]]
     widths = [float(path.get_attribute("stroke-width")) for path in page.locator("#pair path").all()]
@@ -432,7 +435,7 @@ def tab_through(page: Any, number: int) -> str:
 @needs_chromium
 def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     page = open_page()
-    seen = tab_through(page, 11)
+    seen = tab_through(page, 12)
     for name in ("One text", "textarea", "range", "Download JSON", "Download HTML", "Every word's probability"):
         assert name in seen, (name, seen)
     assert all(example[:20] in seen for example in TEXTS), seen
