@@ -723,10 +723,10 @@ def _no_object(path: object) -> str:
 def _class_names(values: Any) -> dict[int, str]:
     """Names of classes by their numbers, which are texts in a file."""
     names = {str(number): name for number, name in values.items()} if isinstance(values, Mapping) else {}
-    found = {number: names.get(str(number)) for number in range(len(names))}
-    if not found or not all(isinstance(name, str) for name in found.values()):
+    numbers = range(len(names))
+    if not names or set(names) != set(map(str, numbers)) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"id2label must name the classes, {{0: 'bad', 1: 'good', ...}}, got {values!r:.60}.")
-    return cast(dict[int, str], found)
+    return {number: names[str(number)] for number in numbers}
 
 
 def _list(config: HardKumaConfig, name: str) -> list[Any]:

@@ -602,8 +602,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
             than the encoder takes.
 
         >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-        >>> [round(value, 2) for value in model.faithfulness(["Marie moved."], rate=1.0)[0].values()]
-        [0.9, 0.84, 0.9, 0.84]
+        >>> found = model.faithfulness(["Marie moved."], rate=1.0)[0]
+        >>> found["kept"] == found["random_kept"] > 0.9  # all words are all words
+        True
         """
         return measure_records(self, self.gate_records(texts, **options))
 

@@ -208,7 +208,7 @@ def given_phrases(text: GatedWords, document: str, given: Any) -> list[range]:
     Args:
         given: a spaCy document (its noun phrases), or a list of spaCy spans, of (start, end), or of strings.
 
-    >>> text = GatedWords(["Deep", "networks", "learn"], [(0, 4), (5, 13), (14, 19)], [0.5] * 3, [False, True, True], 0.2)
+    >>> text = GatedWords(["Deep", "networks", "learn"], [(0, 4), (5, 13), (14, 19)], [0.5] * 3, [False, True, True])
     >>> given_phrases(text, "Deep networks learn", [(0, 13)]), given_phrases(text, "Deep networks learn", ["Network"])
     ([range(0, 2)], [range(1, 2)])
     """

@@ -621,7 +621,10 @@ def change_config(folder: Path, change: dict[str, object] | None = None, **encod
         ({"hidden_size": 64}, r"have other shapes of \d+ tensors of this model, the first 'enc"),
         ({"vocab_size": 10**12}, "have other shapes of"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000: more than 1000 are not made"),
-        ({"num_labels": 10**9, "id2label": 3, "hidden_size": "x"}, "no config of a 'bert' encoder: .*hidden_size.*expected int"),
+        (
+            {"num_labels": 10**9, "id2label": 3, "hidden_size": "x"},
+            "no config of a 'bert' encoder: .*hidden_size.*expected int",
+        ),
         ({"num_attention_heads": 0}, "no 'bert' encoder can be made of encoder_config"),
         ({"hidden_act": "evil"}, "no 'bert' encoder can be made of encoder_config"),
         ({"model_type": "vit"}, "has no table of tokens"),

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardkuma import load_released
+from hardkuma import HardKumaModel, load_released
 from hardkuma.configuration_hardkuma import SelectorConfig
 from hardkuma.decision_hardkuma import WordRows, count_at_rate, decide, share_gates
 from hardkuma.words_hardkuma import FUNCTION, LINK, NEGATION
@@ -169,21 +169,17 @@ def test_shared_gates_against_a_loop() -> None:
             assert float(found[row, w]) == pytest.approx(float(probs[row, w]) + shared * bool(among[row, w]), abs=1e-4)
 
 
-def spans(text: str, **options: Any) -> list[str]:
-    return [span["text"] for span in load_released()[0].gate_records([text], **options)[0]["spans"]]
+def spans(text: str, model: HardKumaModel | None = None) -> list[str]:
+    return [span["text"] for span in (model or load_released()[0]).gate_records([text])[0]["spans"]]
 
 
 def test_words_that_stand_for_each_other_do_not_lose() -> None:
     """One of two like words would be enough, so each has half of the gate; together they are what the text is about."""
     text = "Bitcoin plunges 20% as China bans crypto mining"
-    assert {"Bitcoin", "crypto"} <= set(" ".join(spans(text)).split())
     model = load_released()[0]
-    selector = model.config.selectors["meaning"]
-    old, selector.like_cosine = selector.like_cosine, 0.999
-    try:
-        assert "Bitcoin" not in " ".join(spans(text)).split(), "without what they share"
-    finally:
-        selector.like_cosine = old
+    assert {"Bitcoin", "crypto"} <= set(" ".join(spans(text, model)).split())
+    model.config.selectors["meaning"].like_cosine = 0.999
+    assert not {"Bitcoin", "crypto"} & set(" ".join(spans(text, model)).split()), "without what they share"
 
 
 def test_negations_stay_with_what_they_deny() -> None:

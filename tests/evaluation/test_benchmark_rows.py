@@ -30,7 +30,7 @@ QUICK = {"bootstrap": 20, "expensive_sample": 3, "faithfulness_sample": 9, "exam
 WORDS = "marie B-PER\ncurie I-PER\nmoved O\nto O\nparis B-LOC\n\nthe O\nriver O\nruns O\nby O\nlondon B-LOC\n\n"
 WORDS += "google B-ORG\nopened O\na O\nschool O\nin O\nberlin B-LOC\n\nthe O\nteam O\nwon O\nin O\n2020 O\n\n"
 WORDS += "einstein B-PER\nwrote O\nto O\nnasa B-ORG\n"
-BACKOFF = {"entities": {"backoff": 3.0}}
+BACKOFF = {"entities": {"backoff": 30.0}}  # gates of a random model are near 1/2, where log-odds move little
 GATES = ["gates", "gates_sum", "gates_surface", "gates_form", "gates_meaning"]
 
 
