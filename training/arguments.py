@@ -130,7 +130,7 @@ def parse_arguments(
         if f"--{name}".startswith(_PATHS):
             overrides[name] = read_numbers(_read(word, _find_setting(name)))
     recipe = options.recipe
-    if getattr(options, "objective", None) is not None:
+    if cls is Recipe and options.objective is not None:  # of an encoder's recipe it is a key
         if recipe not in (default, options.objective):
             raise ValueError(
                 f"two recipes are named, {recipe} and the one of --objective {options.objective}: leave one out."
