@@ -553,7 +553,7 @@ def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     commands = [
         line.split("  ")[2].strip() for line in train.__doc__.splitlines() if line.startswith("    python train.py")
     ]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         assert train.main(shlex.split(command)[2:]) == 130, command
     recipe = seen[2][0]
