@@ -556,7 +556,7 @@ def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(commands) == 6
     for command in commands:
         assert train.main(shlex.split(command)[2:]) == 130, command
-    recipe = seen[2][0]
+    recipe = seen[3][0]
     assert recipe.selectors["meaning"]["train"]["epochs"] == 2 == recipe.selectors["entities"]["train"]["epochs"]
     assert recipe.selectors["meaning"]["target_rate"] == 0.4 and recipe.data == ["my.txt", "more.jsonl"]
 
