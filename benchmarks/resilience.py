@@ -156,6 +156,7 @@ def make_writers(root: Path, place: str) -> dict[str, Writer]:
     adapt = ("adapt", "--quiet", "--model", model, "--data", text, "--output", out / "adapted")
     search = ("search", out / "index", "--model", model, "--quiet", "--build")
     export = ("export", "native", "--quiet", "--model", model, "--data", text, "--output", out / "export")
+    onnx = ("export", "onnx", "--quiet", "--model", model, "--data", text, "--no-int8", "--output", out / "onnx")
     return {
         "gates": Writer(gates, out / "gates.jsonl", resume=("--resume",), other=("--rate", 0.9)),
         "train": Writer((*train, *sizes), out / "run", "model", ("--resume",), ("--seed", 5)),
@@ -163,6 +164,7 @@ def make_writers(root: Path, place: str) -> dict[str, Writer]:
         "adapt": Writer(adapt, out / "adapted", other=("--data", root / "long.txt")),
         "search": Writer((*search, text), out / "index", other=(root / "long.txt",)),
         "export": Writer(export, out / "export", other=("--sentences", 40)),
+        "onnx": Writer(onnx, out / "onnx", "model.onnx", other=("--selector", "entities")),
     }
 
 
