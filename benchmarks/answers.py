@@ -1,4 +1,4 @@
-"""What people think of answers: two choices of words for the same texts, side by side, judged blind.
+"""Answers judged blind: two choices of words for the same texts, side by side.
 
     python benchmarks/answers.py answers old --model FOLDER --threshold 0.5   what a model marks, kept under this name
     python benchmarks/answers.py answers new

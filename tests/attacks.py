@@ -204,14 +204,30 @@ class Canary:
         return os.mkdir, (str(self.path),)
 
 
+# What loading a checkpoint reads, and most damage goes to; an index is read whole.
+READ = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+
+
 def damage_folder(draw: Random, folder: Path, canary: Path) -> str:
     """Damage one file of a folder in some way; what was done."""
-    file = draw.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".py"))
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".py")
+    read = [path for path in files if path.name in READ and path.parent == folder] or files
+    file = draw.choice(read if draw.random() < 0.8 else files)
     content = file.read_bytes()
-    way = draw.choice(("cut", "flip", "empty", "missing", "garbage", "json", "json", "pickle", "other"))
+    ways = (
+        "cut",
+        "flip",
+        "empty",
+        "missing",
+        "garbage",
+        "pickle",
+        "other",
+        *(["json"] * 4 if file.suffix == ".json" else []),
+    )
+    way = draw.choice(ways)
     if way == "cut":
-        file.write_bytes(content[: draw.randrange(len(content) or 1)])
-    elif way == "flip" and content:
+        file.write_bytes(content[: draw.randrange(len(content))])
+    elif way == "flip":
         changed = bytearray(content)
         for _ in range(draw.randint(1, 20)):
             changed[draw.randrange(min(len(changed), draw.choice((64, 4096, 1 << 30))))] = draw.randrange(256)
@@ -228,7 +244,7 @@ def damage_folder(draw: Random, folder: Path, canary: Path) -> str:
         )
     elif way == "other":
         file.write_bytes(draw.choice((b"[]", b"{}", b"null", b"3", b'"x"', b"[" * 5000, b"\xff\xfe\0")))
-    elif way == "json" and file.suffix == ".json":
+    elif way == "json":
         values = json.loads(content)
         if isinstance(values, (dict, list)):
             change_somewhere(draw, values, NAMES)
