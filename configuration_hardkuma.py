@@ -366,7 +366,7 @@ class SelectorConfig:
     this * (1 - largest gate) * log-odds of `meaning`; >= 0."""
     share: float | None = None
     """What it selects by itself, if its unit is "word": the words that hold this share of a sentence's summed gates, and
-    whole phrases (decision_hardkuma.py); in (0, 1]. None: the words above `decision_threshold`, and at least one."""
+    whole phrases (gate_head_hardkuma.py); in (0, 1]. None: the words above `decision_threshold`, and at least one."""
     least_rate: float = 0.28
     """Where `share` decides: at least this fraction of the words; in [0, 1]."""
     phrase_gate: float = 0.25

@@ -1,25 +1,64 @@
-"""The gate head: a small network per selector from what it reads of a word to the word's gate.
+"""The gate head: a small network per selector from what it reads of a word to the word's gate, and the decision.
 
-In fp32 whatever the model's dtype. Everything is over words, (batch, selectors, slots): a selector whose unit is the token
-has every token as a word of its own. `WordGates.spread` goes back to tokens.
+The network is in fp32 whatever the model's dtype. Everything is over words, (batch, selectors, slots): a selector whose
+unit is the token has every token as a word of its own. `WordGates.spread` goes back to tokens.
+
+Which words are selected is one rule, for tensors and for texts (`decide`). By itself a selector of words with a `share`
+decides like this:
+
+1. **The right amount.** Words in the order of their gates p, until they hold `share` of the sum: few where few words carry
+   the text, more where many do; at least two, and at least `least_rate` of the words. Function words take part where their
+   gate passes the model's threshold; a text of function words alone has no answer.
+2. **Whole phrases.** What two words say alike, a sum of scores credits to both by halves, and both lose: the parts of a
+   phrase above all. So like words share their gates. With u_w what word w means by itself (the table of isolated tokens),
+   c = `like_cosine` and the sum over the 64 other words of largest gate,
+
+       s_w = p_w + sum_v p_v max(0, (cos(u_w, u_v) - c) / (1 - c))
+
+   Neighbours with s >= `phrase_gate` join a selected word, and so does an `of` (or `van`, `de`) between two words of a
+   phrase. A negation belongs to what it denies: it is selected with a selected word that follows it at a distance of three
+   words or less, and with what is in between. Punctuation ends a phrase.
+
+A rate takes the most probable words, function words last (where `function_words` is true they are words like others). A
+threshold takes every word above it. A selector of names takes names whole in every case: neighbours above half of the
+model's threshold, of which one passes it.
+
+With `keep=0.8` the answer is the fewest words S with kept(S) >= 0.8, verified by encoding them (`keep_words`):
+
+    kept(S) = cos(anchor, encoder on the words S alone)        lost(S) = 1 - cos(anchor, encoder without the words S)
+
+Words are ranked by their gates, and the shortest prefix of that ranking is searched in packed passes of three prefixes
+each: a quarter of the interval is left after every one, so that three passes do for 64 words. Before them come one for the
+gates and one for the anchor, behind them one for kept and lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from .batch_hardkuma import PUNCTUATION, TokenBatch
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .decision_hardkuma import WordRows, decide, share_gates
 from .encoder_hardkuma import Encoded, FullPrecisionLinear
 from .features_hardkuma import WordFeatures, feature_sizes
 from .kumaraswamy_hardkuma import Kumaraswamy, log1mexp, make_gate
-from .words_hardkuma import NUM_SURFACE_CLASSES, capitals_speak
+from .words_hardkuma import LINK, NEGATION, NUM_SURFACE_CLASSES, Span, WordIndex, capitals_speak
+
+LEAST = 2  # words of an answer, where there are so many
+DENIED = 3  # how far before a selected word a negation may stand
+SHARING = 64  # words of largest gate that share theirs: linear in the length
+# 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
+BELOW = 1 - 1e-6
+PREFIXES = 3  # of a pass that searches for the words to keep
+DRAWS = 5  # random answers that an answer is compared with
 
 
 class Selector(nn.Module):
@@ -102,7 +141,7 @@ class WordGates:
     def decide(
         self, probs: Tensor, selectors: Sequence[SelectorConfig], threshold: float, rate: float | None = None
     ) -> Tensor:
-        """Which words are selected, (batch, selectors, slots) of 0 and 1, by the rule of decision_hardkuma.py.
+        """Which words are selected, (batch, selectors, slots) of 0 and 1, by the rule at the top of this file.
 
         Args:
             probs: (batch, selectors, slots) of selection.
@@ -333,3 +372,359 @@ class GateHead(nn.Module):
         return torch.stack(
             [wanted[:, parts.index(k)] - log_odds[:, i] if k in parts else none for i, k in enumerate(selectors)], dim=1
         )
+
+
+# ---- which words are selected ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WordRows:
+    """Words as a decision sees them, those of a text in a row; all (batch, words).
+
+    Attributes:
+        probs: their gates.
+        weights: gates that like words share (`share_gates`); `probs` where nothing is known of what words mean.
+        among: bool, the words that can be selected.
+        roles: see `word_role`; 0 for a content word.
+        joins: bool, whether a word may be of one phrase with the word before it.
+    """
+
+    probs: Tensor
+    weights: Tensor
+    among: Tensor
+    roles: Tensor
+    joins: Tensor
+
+
+def share_gates(probs: Tensor, vectors: Tensor, among: Tensor, like_cosine: float) -> Tensor:
+    """s of the second rule, (batch, words).
+
+    Args:
+        probs: (batch, words) gates.
+        vectors: (batch, words, size) of length 1, what each word means by itself.
+        among: (batch, words) bool, the words that take part.
+
+    >>> vectors = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
+    >>> share_gates(torch.tensor([[0.3, 0.2, 0.4]]), vectors, torch.ones(1, 3, dtype=torch.bool), 0.4)
+    tensor([[0.5000, 0.5000, 0.4000]])
+    """
+    gates = probs * among
+    top, place = gates.topk(min(SHARING, probs.shape[-1]), dim=-1)  # (batch, top)
+    others = vectors.gather(1, place[..., None].expand(-1, -1, vectors.shape[-1]))
+    like = ((vectors @ others.transpose(1, 2) - like_cosine) / (1 - like_cosine)).clamp(0.0, 1.0)  # (batch, words, top)
+    itself = place[:, None] == torch.arange(probs.shape[-1], device=probs.device)[:, None]
+    return probs + among * (like * ~itself * top[:, None]).sum(-1)
+
+
+def decide(
+    words: WordRows,
+    selector: SelectorConfig,
+    own_threshold: float,
+    rate: float | None = None,
+    threshold: float | None = None,
+    phrases: bool = False,
+) -> Tensor:
+    """Which words are selected, (batch, words) bool: by the selector's own rule, at a rate, or above a threshold.
+
+    Args:
+        own_threshold: the model's.
+        phrases: complete phrases at a rate or threshold too.
+    """
+    if rate is not None and not 0 < rate <= 1:
+        raise ValueError(f"rate must be a fraction in (0, 1], got {rate}.")
+    of_words = selector.unit in ("word", "name")
+    demotes = of_words and not selector.function_words
+    content = words.among & ((words.roles == 0) | (words.probs > own_threshold)) if demotes else words.among
+    if selector.unit == "name":
+        likely = content & (words.probs > own_threshold / 2)
+        runs = _runs(_with_links(likely, words), words.joins)
+        # Of a run that nothing passes every word is by itself, and so is every word of no run.
+        runs = torch.where(_any_of(runs, words.probs > own_threshold), runs, 0)
+        if rate is not None:
+            return _best_names(words, content, runs, rate)
+        bar = own_threshold if threshold is None else threshold
+        chosen = words.among & (words.probs > bar)
+        return chosen | _any_of(runs, chosen)
+    by_share = selector.share is not None and rate is None and threshold is None
+    if rate is not None:
+        chosen = _best(words, content, _count(words.among, rate))
+    elif threshold is not None:
+        chosen = words.among & (words.probs > threshold)
+    elif by_share:
+        least = _count(words.among, selector.least_rate).clamp_min(LEAST)
+        chosen = _largest_share(words.probs * content, content, float(selector.share or 0), least)
+    else:
+        chosen = words.among & (words.probs > own_threshold)
+        if selector.unit == "word":  # a sentence always means something
+            nothing = ~chosen.any(-1, keepdim=True) & content.any(-1, keepdim=True)
+            chosen = chosen | (nothing & _best(words, content, torch.ones_like(words.among[:, :1], dtype=torch.long)))
+    if selector.unit == "word" and demotes and rate is None and threshold is None:
+        chosen = chosen & (words.among & (words.roles == 0)).any(-1, keepdim=True)
+    if (by_share or phrases) and of_words:
+        likely = chosen | (content & (words.weights >= selector.phrase_gate))
+        chosen = chosen | _any_of(_runs(_with_links(likely, words), words.joins), chosen)
+        chosen = _with_negations(chosen, words)
+    return chosen
+
+
+def count_at_rate(number: int, rate: float) -> int:
+    """How many of `number` words (or tokens) a rate selects: rounded up, so that at least one is.
+
+    >>> count_at_rate(10, 0.2), count_at_rate(11, 0.2), count_at_rate(0, 0.2)
+    (2, 3, 0)
+    """
+    return math.ceil(rate * BELOW * number)
+
+
+def _count(among: Tensor, rate: float) -> Tensor:
+    """(batch, 1) `count_at_rate` of the words of each row."""
+    return (rate * BELOW * among.sum(-1, keepdim=True)).ceil().long()
+
+
+def _ranks(key: Tensor) -> Tensor:
+    """(batch, words) the place of each word in the order of a key, largest first; of equal words the first comes first."""
+    return _order(key).argsort(dim=-1)
+
+
+def _order(key: Tensor) -> Tensor:
+    """(batch, words) the numbers of the words, largest key first; of equal words the first comes first."""
+    if torch.onnx.is_in_onnx_export():  # it has no stable sort, but TopK, which keeps the order of equals
+        return key.sort(dim=-1, descending=True).indices
+    return key.sort(dim=-1, descending=True, stable=True).indices
+
+
+def _best(words: WordRows, content: Tensor, count: Tensor) -> Tensor:
+    """The `count` (batch, 1) most probable words; those that are not content come last."""
+    key = (words.probs + content).masked_fill(~words.among, -1.0)
+    return words.among & (_ranks(key) < count)
+
+
+def _best_names(words: WordRows, content: Tensor, runs: Tensor, rate: float) -> Tensor:
+    """The most probable words and whole names, until there are as many words as the rate asks for."""
+    key = (words.probs + content).masked_fill(~words.among, -1.0)
+    ranks = _ranks(torch.where(runs > 0, _largest_of(runs, key), key))  # words of a name stand together: one key
+    first = torch.where(runs > 0, -_largest_of(runs, -ranks), ranks)
+    return words.among & (first < _count(words.among, rate))
+
+
+def _largest_share(weights: Tensor, content: Tensor, share: float, least: Tensor) -> Tensor:
+    """The fewest words that hold this share of their row's weights, at least `least` (batch, 1) of those with content."""
+    order = _order(weights)
+    ordered, rank = weights.gather(-1, order), order.argsort(dim=-1)
+    before = ordered.cumsum(-1) - ordered
+    enough = (before < share * BELOW * ordered.sum(-1, keepdim=True)).gather(-1, rank)
+    return content & (enough | (rank < least))
+
+
+def _shift(values: Tensor, places: int) -> Tensor:
+    """(batch, words) what stood so many places before; from behind, if negative. Nothing comes in at the edge."""
+    rolled = values.roll(places, dims=-1)
+    place = torch.arange(values.shape[-1], device=values.device)
+    return rolled & ((place >= places) if places > 0 else (place < values.shape[-1] + places))
+
+
+def _with_links(member: Tensor, words: WordRows) -> Tensor:
+    """These words and the one or two links (`of`, `van der`) between two of them."""
+    link, joins = (words.roles == LINK) & words.among & ~member, words.joins
+    before = joins & (_shift(member, 1) | (_shift(link & joins, 1) & _shift(member, 2)))
+    after = _shift(joins & member, -1) | (_shift(joins & link, -1) & _shift(joins & member, -2))
+    return member | (link & before & after)
+
+
+def _with_negations(chosen: Tensor, words: WordRows) -> Tensor:
+    """The selected words, and negations of them with what lies between."""
+    open_negation = (words.roles == NEGATION) & words.among & ~chosen
+    joined, result = torch.ones_like(chosen), chosen
+    for distance in range(1, DENIED + 1):
+        joined = joined & _shift(words.joins, -distance)
+        denying = open_negation & joined & _shift(chosen, -distance)
+        open_negation = open_negation & ~denying
+        for step in range(distance):
+            result = result | _shift(denying, step) if step else result | denying
+    return result
+
+
+def _runs(member: Tensor, joins: Tensor) -> Tensor:
+    """(batch, words) the number of the run of neighbours that a word belongs to, from 1; 0 for no member."""
+    starts = member & ~(_shift(member, 1) & joins)
+    return starts.long().cumsum(-1) * member
+
+
+def _largest_of(runs: Tensor, values: Tensor) -> Tensor:
+    """(batch, words) the largest value of each word's run."""
+    slots = torch.zeros_like(torch.cat([values, values[:, :1]], dim=1))
+    return slots.scatter_reduce(1, runs, values, "amax", include_self=False).gather(1, runs)
+
+
+def _any_of(runs: Tensor, values: Tensor) -> Tensor:
+    """(batch, words) bool, whether a value of the word's run is true; false outside of runs."""
+    return (runs > 0) & (_largest_of(runs, values.long()) > 0)
+
+
+# ---- what words keep of a text's embedding ----------------------------------------------------------------------------
+
+
+@runtime_checkable
+class SubsetModel(Protocol):
+    """A model that encodes tokens without the others; a `HardKumaModel` does."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A verified answer for one text.
+
+    Attributes:
+        chosen: whether each word is selected.
+        kept: cosine of these words' own embedding with the text's.
+        lost: 1 - cosine of what is left without them.
+    """
+
+    chosen: list[bool]
+    kept: float
+    lost: float
+
+
+class _Subsets:
+    """Some texts, tokenised, and what subsets of their words keep."""
+
+    def __init__(self, model: SubsetModel, texts: Sequence[str], words: Sequence[Sequence[Span]]):
+        self.model = model
+        encoded = model.tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=model.max_length,
+            padding=True,
+            return_tensors="pt",
+            return_offsets_mapping=True,
+        )
+        index = WordIndex(words, [len(text) for text in texts])
+        starts, ends = encoded["offset_mapping"].unbind(-1)
+        first, count = index.touched(torch.arange(len(texts)), starts, ends)
+        self.size = max(map(len, words), default=0)
+        # (batch, length) the number of each token's word in its text; the last slot for tokens of no word.
+        self._words = torch.where(count > 0, first - torch.tensor(index.firsts[:-1])[:, None], self.size)
+        self._inputs = encoded["input_ids"].to(model.device), encoded["attention_mask"].to(model.device)
+        self._anchor = self._encode(torch.ones(len(texts), 1, starts.shape[1], dtype=torch.bool))
+
+    def _encode(self, tokens: Tensor) -> Tensor:
+        """(batch, sets, dim) of length 1, from tokens (batch, sets, length) bool."""
+        vectors = self.model.encode_subsets(*self._inputs, tokens.to(self.model.device)).float().cpu()
+        return F.normalize(vectors, dim=-1)
+
+    def kept(self, chosen: Tensor) -> Tensor:
+        """(batch, sets) of the words `chosen`, (batch, sets, size) bool."""
+        return self._cosines(self._tokens(chosen))
+
+    def kept_and_lost(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, sets) each, in one pass."""
+        tokens = self._tokens(chosen)
+        kept, left = self._cosines(torch.cat([tokens, ~tokens], dim=1)).chunk(2, dim=1)
+        return kept, 1 - left
+
+    def _tokens(self, chosen: Tensor) -> Tensor:
+        """(batch, sets, length) those of the chosen words."""
+        padded = torch.cat([chosen, torch.zeros_like(chosen[..., :1])], dim=-1)
+        return padded.gather(-1, self._words[:, None].expand(-1, chosen.shape[1], -1))
+
+    def _cosines(self, tokens: Tensor) -> Tensor:
+        return (self._encode(tokens) * self._anchor).sum(-1).clamp(-1.0, 1.0)
+
+
+def _groups(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    return (order[first : first + size] for first in range(0, len(order), size))
+
+
+@torch.inference_mode()
+def keep_words(
+    model: SubsetModel,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]],
+    ranks: Sequence[Sequence[int]],
+    keep: float,
+    batch_size: int = 32,
+) -> list[Kept]:
+    """The shortest prefix of each text's ranking that keeps a cosine of `keep`, as the search finds it; all words where
+    none does.
+
+    Args:
+        words: (start, end) of the words of each text, at least one.
+        ranks: the place of each word in the ranking, 0 for the best.
+
+    >>> from hardkuma import load_released
+    >>> model, _ = load_released()
+    >>> found = keep_words(model, ["Marie Curie moved"], [[(0, 5), (6, 11), (12, 17)]], [[1, 0, 2]], keep=0.5)[0]
+    >>> found.kept >= 0.5, found.chosen[1]
+    (True, True)
+    """
+    results: dict[int, Kept] = {}
+    for numbers in _groups(texts, batch_size):
+        subsets = _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
+        rank = torch.full((len(numbers), subsets.size), subsets.size)
+        for row, i in enumerate(numbers):
+            rank[row, : len(ranks[i])] = torch.tensor(ranks[i])
+        low = torch.zeros(len(numbers), dtype=torch.long)  # does not keep enough
+        high = torch.tensor([len(words[i]) for i in numbers])  # keeps enough, or is all there is
+        while bool((high - low > 1).any()):
+            step = torch.arange(1, PREFIXES + 1) / (PREFIXES + 1)
+            counts = low[:, None] + ((high - low)[:, None] * step).round().long().clamp_min(1)
+            enough = subsets.kept(rank[:, None] < counts[..., None]) >= keep
+            passed = torch.where(enough, counts, high[:, None]).amin(-1)
+            low = torch.maximum(low, torch.where(counts < passed[:, None], counts, 0).amax(-1)).minimum(passed - 1)
+            high = passed
+        chosen = rank[:, None] < high[:, None, None]
+        kept, lost = subsets.kept_and_lost(chosen)
+        for row, i in enumerate(numbers):
+            results[i] = Kept(chosen[row, 0, : len(words[i])].tolist(), float(kept[row]), float(lost[row]))
+    return [results[i] for i in range(len(texts))]
+
+
+@torch.inference_mode()
+def measure_answers(
+    model: SubsetModel,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]],
+    chosen: Sequence[Sequence[bool]],
+    batch_size: int = 32,
+) -> list[dict[str, float]]:
+    """How good answers are: what the chosen words keep and lose, beside as many random words (the mean of five draws,
+    seeded by the text).
+
+    Returns:
+        `{"kept", "lost", "random_kept", "random_lost"}` of each text
+
+    >>> from hardkuma import load_released
+    >>> model, _ = load_released()
+    >>> sorted(measure_answers(model, ["Rain fell"], [[(0, 4), (5, 9)]], [[True, False]])[0])
+    ['kept', 'lost', 'random_kept', 'random_lost']
+    """
+    results: dict[int, dict[str, float]] = {}
+    for numbers in _groups(texts, batch_size):
+        subsets = _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
+        sets = torch.zeros(len(numbers), 1 + DRAWS, subsets.size, dtype=torch.bool)
+        for row, i in enumerate(numbers):
+            sets[row, 0, : len(chosen[i])] = torch.tensor(chosen[i])
+            generator = random.Random(texts[i])
+            for draw in range(DRAWS):
+                drawn = generator.sample(range(len(words[i])), sum(chosen[i]))
+                sets[row, 1 + draw, drawn] = True
+        kept, lost = subsets.kept_and_lost(sets)
+        for row, i in enumerate(numbers):
+            results[i] = {
+                "kept": float(kept[row, 0]),
+                "lost": float(lost[row, 0]),
+                "random_kept": float(kept[row, 1:].mean()),
+                "random_lost": float(lost[row, 1:].mean()),
+            }
+    return [results[i] for i in range(len(texts))]

@@ -55,11 +55,10 @@ from .encoder_hardkuma import (
 )
 from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates
-from .highlight_hardkuma import Highlight
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
-from .scoring_hardkuma import Record, gate_records, measure_records
+from .scoring_hardkuma import Highlight, Record, gate_records, measure_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
 
 logger = logging.get_logger(__name__)

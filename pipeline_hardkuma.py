@@ -16,7 +16,6 @@ from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES
 from .scoring_hardkuma import (
     GateModel,
-    JoinedTokens,
     Record,
     ScoredText,
     Windows,
@@ -373,6 +372,48 @@ def _grouped(entities: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
         score = sum(member["score"] for member in members) / len(members)
         groups.append({"entity_group": label, "score": score, "word": text[start:end], "start": start, "end": end})
     return groups
+
+
+class JoinedTokens:
+    """The tokens of one text that lies in several windows, each once and in order; special tokens left out.
+
+    A token takes its value from the window that its word takes it from; a token of no word, from the one in which it stands
+    furthest from an edge itself.
+
+    Args:
+        windows: of one text, in its order.
+        content: (tokens,) bool, false for special tokens.
+        overlap: how many content tokens two neighbouring windows share.
+        members: the words of the text.
+
+    Attributes:
+        firsts: (joined,) the number of each token in `windows`, where it comes first.
+
+    >>> windows = Windows(torch.tensor([0, 0]), torch.tensor([3, 3]), *torch.arange(12).view(2, 6), inputs={})
+    >>> members = WordTokens(windows, WordIndex([[]], [12]))
+    >>> joined = JoinedTokens(windows, torch.ones(6, dtype=torch.bool), 1, members)
+    >>> joined.firsts, joined.values(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    (tensor([0, 1, 2, 4, 5]), tensor([0.1000, 0.2000, 0.4000, 0.5000, 0.6000]))
+    """
+
+    def __init__(self, windows: Windows, content: Tensor, overlap: int, members: WordTokens):
+        tokens = content.nonzero()[:, 0]
+        window = windows.numbers[tokens]
+        counts = torch.bincount(window, minlength=len(windows.lengths))
+        # What comes before a window: with and without what it repeats of the windows before.
+        before, new = counts.cumsum(0) - counts, (counts - overlap).cumsum(0) - (counts - overlap)
+        number = new[window] + torch.arange(len(tokens)) - before[window]
+        size = int(number.max()) + 1 if len(number) else 0
+        self.firsts = tokens.new_full((size,), len(content)).scatter_reduce_(0, number, tokens, "amin")
+        margins = windows.margins[tokens]
+        widest = margins.new_full((size,), -1).scatter_reduce_(0, number, margins, "amax")
+        counting = torch.where(members.touching[tokens], members.counting[tokens], margins == widest[number])
+        self._tokens, self._numbers = tokens[counting], number[counting]
+
+    def values(self, token_values: Tensor) -> Tensor:
+        """(joined,) values from those of all tokens of all windows, (tokens,); in a tie the largest."""
+        of_joined = token_values.new_zeros(len(self.firsts))
+        return of_joined.scatter_reduce_(0, self._numbers, token_values[self._tokens], "amax")
 
 
 class _WholeText:

@@ -6,24 +6,28 @@
 from __future__ import annotations
 
 import numbers
+import os
 import re
+import sys
+import tempfile
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from itertools import chain, pairwise
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .decision_hardkuma import WordRows, decide, share_gates
-from .gate_head_hardkuma import GateHead
+from .gate_head_hardkuma import GateHead, SubsetModel, WordRows, decide, keep_words, measure_answers, share_gates
 from .pooling_hardkuma import normalize
-from .verification_hardkuma import SubsetModel, keep_words, measure_answers
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
 # How the values of a word's tokens make the value of the word.
@@ -187,48 +191,6 @@ class WordTokens:
             )
         of_words = token_values.new_zeros(self.size)
         return of_words.scatter_reduce_(0, self._word[self._wins], of_groups[self._wins], "amax")
-
-
-class JoinedTokens:
-    """The tokens of one text that lies in several windows, each once and in order; special tokens left out.
-
-    A token takes its value from the window that its word takes it from; a token of no word, from the one in which it stands
-    furthest from an edge itself.
-
-    Args:
-        windows: of one text, in its order.
-        content: (tokens,) bool, false for special tokens.
-        overlap: how many content tokens two neighbouring windows share.
-        members: the words of the text.
-
-    Attributes:
-        firsts: (joined,) the number of each token in `windows`, where it comes first.
-
-    >>> windows = Windows(torch.tensor([0, 0]), torch.tensor([3, 3]), *torch.arange(12).view(2, 6), inputs={})
-    >>> members = WordTokens(windows, WordIndex([[]], [12]))
-    >>> joined = JoinedTokens(windows, torch.ones(6, dtype=torch.bool), 1, members)
-    >>> joined.firsts, joined.values(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
-    (tensor([0, 1, 2, 4, 5]), tensor([0.1000, 0.2000, 0.4000, 0.5000, 0.6000]))
-    """
-
-    def __init__(self, windows: Windows, content: Tensor, overlap: int, members: WordTokens):
-        tokens = content.nonzero()[:, 0]
-        window = windows.numbers[tokens]
-        counts = torch.bincount(window, minlength=len(windows.lengths))
-        # What comes before a window: with and without what it repeats of the windows before.
-        before, new = counts.cumsum(0) - counts, (counts - overlap).cumsum(0) - (counts - overlap)
-        number = new[window] + torch.arange(len(tokens)) - before[window]
-        size = int(number.max()) + 1 if len(number) else 0
-        self.firsts = tokens.new_full((size,), len(content)).scatter_reduce_(0, number, tokens, "amin")
-        margins = windows.margins[tokens]
-        widest = margins.new_full((size,), -1).scatter_reduce_(0, number, margins, "amax")
-        counting = torch.where(members.touching[tokens], members.counting[tokens], margins == widest[number])
-        self._tokens, self._numbers = tokens[counting], number[counting]
-
-    def values(self, token_values: Tensor) -> Tensor:
-        """(joined,) values from those of all tokens of all windows, (tokens,); in a tie the largest."""
-        of_joined = token_values.new_zeros(len(self.firsts))
-        return of_joined.scatter_reduce_(0, self._numbers, token_values[self._tokens], "amax")
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
@@ -444,7 +406,7 @@ class TextChunk:
 
     def shared_gates(self, probabilities: list[float], selector: SelectorConfig) -> list[float] | None:
         """The gates of all words as like words share them, where the selector's decision goes by that; see
-        decision_hardkuma.py."""
+        `share_gates`."""
         head = self._model.gate_head
         if selector.share is None or not hasattr(head, "isolated_table"):
             return None
@@ -539,7 +501,7 @@ class ScoredText:
     scores: list[float] | None = None
 
     def decide(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> list[bool]:
-        """Which words are selected; the rule is at the top of decision_hardkuma.py.
+        """Which words are selected; the rule is at the top of gate_head_hardkuma.py.
 
         Args:
             rate: the most probable words, this fraction of them; in (0, 1].
@@ -956,3 +918,140 @@ def _check_call(model: GateModel, texts: Sequence[str], words: Sequence[Sequence
     if not model.tokenizer.is_fast:
         raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
     return texts, words
+
+
+# ---- records that are shown --------------------------------------------------------------------------------------------
+
+# Control characters could move the cursor or rename the window: they are shown, not sent. Tabs and line ends stay.
+_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_MARKER = "245, 166, 20"  # readable under dark ink and under light
+
+
+class Highlight(list[Record]):
+    """Records that show themselves: as the last line of a notebook's cell, by `print`, or saved as a page.
+
+    >>> word = {"word": "Oslo", "start": 3, "end": 7, "probability": 0.9, "selected": True}
+    >>> shown = Highlight([{"text": "In Oslo", "words": [word], "spans": [{**word, "text": "Oslo"}]}])
+    >>> print(shown)
+    In [Oslo]
+    """
+
+    def __str__(self) -> str:
+        colour = use_colour(sys.stdout)
+        return "\n".join(paint(safe(record), colour) for record in self)
+
+    def _repr_html_(self) -> str:
+        """Words shaded by probability, selected spans underlined; everything is escaped."""
+        return "".join(
+            f'<p dir="auto" style="line-height: 1.9; white-space: pre-wrap">{_shaded(record)}</p>' for record in self
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a self-contained HTML page; what was there is replaced whole."""
+        page = (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+            f"<title>HardKuma</title></head><body>{self._repr_html_()}</body></html>\n"
+        )
+        target = Path(path)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
+            file.write(page)
+        os.replace(file.name, target)
+
+
+def _shaded(record: Record) -> str:
+    """The text as HTML."""
+    text, words, parts, position = record["text"], record["words"], [], 0
+    starts = [word["start"] for word in words]
+
+    def part(start: int, end: int) -> str:
+        """text[start:end] with its words shaded."""
+        shown, at = [], start
+        for word in words[bisect_left(starts, start) : bisect_left(starts, end)]:
+            style = f"background: rgba({_MARKER}, {0.75 * word['probability']:.2f}); color: inherit"
+            shown.append(escape(text[at : word["start"]]))
+            inside = escape(text[word["start"] : word["end"]])
+            shown.append(f'<mark style="{style}" title="{word["probability"]:.2f}">{inside}</mark>')
+            at = word["end"]
+        return "".join([*shown, escape(text[at:end])])
+
+    for span in _merged(record["spans"]):
+        inside = part(span["start"], span["end"])
+        line = f"border-bottom: .15em solid rgb({_MARKER})"
+        parts += [part(position, span["start"]), f'<span style="{line}">{inside}</span>']
+        position = span["end"]
+    return "".join([*parts, part(position, len(text))])
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Colours on a terminal, or anywhere with FORCE_COLOR set; never where NO_COLOR is set."""
+    return not os.environ.get("NO_COLOR") and bool(stream.isatty() or os.environ.get("FORCE_COLOR"))
+
+
+def paint(record: Record, colour: bool) -> str:
+    r"""The text with its words shaded by probability and the selected ones underlined; without colours selected spans are
+    in [brackets] (selected words, of a record without spans), and brackets of the text itself are written \[ and \]. What
+    is "different" has another colour, or {braces}.
+
+    >>> words = [{"start": 0, "end": 2, "probability": 0.9, "selected": True}]
+    >>> print(paint({"text": "Al ran [1]", "words": words, "spans": words}, colour=False))
+    [Al] ran \[1\]
+    """
+    text, parts, position = record["text"], [], 0
+    spans = record.get("spans", [word for word in record["words"] if word["selected"]])
+    special = "[]{}" if any(span.get("different") for span in spans) else "[]"
+    for piece in record["words"] if colour else _merged(spans):
+        before, inside, position = text[position : piece["start"]], text[piece["start"] : piece["end"]], piece["end"]
+        different = piece.get("different", False)
+        if colour:
+            parts += [before, _coloured(inside, piece["probability"], piece["selected"], different)]
+        else:
+            opening, closing = "{}" if different else "[]"
+            parts += [_escape(before, special), opening, _escape(inside, special), closing]
+    rest = text[position:]
+    return "".join([*parts, rest if colour else _escape(rest, special, bracket_follows=False)])
+
+
+def _merged(spans: Sequence[Record]) -> list[Record]:
+    """Spans in the order of the text; those of several selectors that overlap are one."""
+    merged: list[Record] = []
+    for span in sorted(spans, key=lambda span: span["start"]):
+        if merged and span["start"] < merged[-1]["end"]:
+            merged[-1] = {**merged[-1], "end": max(merged[-1]["end"], span["end"])}
+        else:
+            merged.append(span)
+    return merged
+
+
+def _escape(text: str, special: str, bracket_follows: bool = True) -> str:
+    r"""Each bracket behind a backslash. Backslashes that stand before a bracket are doubled: after an odd number of them it
+    is one of the text, after an even number one of ours."""
+    text = re.sub(rf"(?<!\\)(\\*+)([{re.escape(special)}])", r"\1\1\\\2", text)
+    return re.sub(r"(?<!\\)(\\++)\Z", r"\1\1", text) if bracket_follows else text
+
+
+def _coloured(word: str, probability: float, selected: bool, different: bool = False) -> str:
+    # 24 shades of grey are too subtle on dark screens: from the terminal's own background to a strong green, or magenta.
+    shade = int(5 * min(max(probability, 0.0), 1.0))
+    style = (
+        f"48;5;{16 + (37 if different else 6) * shade}" + (";38;5;16" if shade > 2 else "") + (";1;4" if selected else "")
+    )
+    return f"\033[{style}m{word}\033[0m" if shade or selected else word
+
+
+def safe(record: Record) -> dict[str, Any]:
+    """The record with control characters of its text made visible; offsets stay right.
+
+    >>> safe({"text": "a\\x1b[2J", "words": []})["text"]
+    'a�[2J'
+    """
+    return {**record, "text": safe_text(record["text"])}
+
+
+def safe_text(text: str) -> str:
+    """The text with its control characters made visible, one character each.
+
+    >>> safe_text("a\\x1b[2J")
+    'a�[2J'
+    """
+    return text.translate(_CONTROLS)

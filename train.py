@@ -92,8 +92,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
 def show(model: HardKumaModel, folder: Path) -> None:
     """Gates on sentences that no corpus of ours holds."""
     from hardkuma.common.text import SHOWCASE
-    from hardkuma.highlight_hardkuma import paint, use_colour
-    from hardkuma.scoring_hardkuma import gate_records
+    from hardkuma.scoring_hardkuma import gate_records, paint, use_colour
 
     colour, names = use_colour(sys.stdout), model.config.names
     print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:")

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..common.models import load_model
-from ..highlight_hardkuma import safe_text
-from ..scoring_hardkuma import GateModel, check_count
+from ..scoring_hardkuma import GateModel, check_count, safe_text
 from .candidates import fold_words
 from .terms import MAX_WORDS, Record, find_terms, stream_terms
 

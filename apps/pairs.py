@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decision_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from ..scoring_hardkuma import ScoredText, check_selection, score_texts
 from ..words_hardkuma import is_function_word
 from .contrasts import NEGATION_KIND, describe_languages, word_value

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..common.rendering.html import diff_legend, page_foot, page_head, render_change
-from ..common.rendering.terminal import paint_change
-from ..highlight_hardkuma import use_colour
 from .options import READER_OPTIONS, add_options
 
 if TYPE_CHECKING:
@@ -141,6 +139,9 @@ def _counted(items: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[
 
 def _lines(items: Iterable[dict[str, Any]], format: str, stream: TextIO | None) -> Iterator[str]:
     """The output; on a stream, coloured if that is wanted there."""
+    from ..common.rendering.terminal import paint_change
+    from ..scoring_hardkuma import use_colour
+
     if format == "jsonl":
         yield from (json.dumps(item, ensure_ascii=False) for item in items)
     elif format == "html":

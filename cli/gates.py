@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.formats import STANDARD_INPUT
-from ..highlight_hardkuma import safe, use_colour
 from .options import add_options, add_selector_option
 from .writers import FORMATS, RECORD_FIELDS, PartialOutput, SequentialFormat, choose_output_format, make_format
 
@@ -325,7 +324,7 @@ def _tell(tally: Tally, model: HardKumaModel, arguments: argparse.Namespace) -> 
 
 def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
-    from ..scoring_hardkuma import check_selector
+    from ..scoring_hardkuma import check_selector, safe, use_colour
 
     out = sys.stdout
     writer = SequentialFormat(format, numbers=arguments.numbers, colour=use_colour(out))

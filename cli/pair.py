@@ -7,8 +7,6 @@ import json
 import sys
 
 from ..common.rendering.html import page_foot, page_head, pair_legend, render_pair
-from ..common.rendering.terminal import paint_pair
-from ..highlight_hardkuma import use_colour
 from .options import add_options, add_selector_option
 
 SUMMARY = "show which words make two texts similar, and in which they differ"
@@ -54,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain and print; 0 when done."""
     from ..apps.pairs import explain_pair
     from ..common.models import load_model
-    from ..scoring_hardkuma import encodable
+    from ..common.rendering.terminal import paint_pair
+    from ..scoring_hardkuma import encodable, use_colour
 
     model = load_model(arguments.model)
     texts = encodable(arguments.a), encodable(arguments.b)

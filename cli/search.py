@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.files import hold_output
-from ..highlight_hardkuma import paint, safe_text, use_colour
 from .options import add_options, add_selector_option
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def _line(match: Match) -> str:
 
 
 def _paragraph(match: Match) -> str:
+    from ..scoring_hardkuma import paint, safe_text, use_colour
+
     colour = use_colour(sys.stdout)
     clean = safe_text if colour or sys.stdout.isatty() else str
     head = f"{match.similarity:.3f}  {clean(match.passage.source)}, row {match.passage.row}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import tee
 from typing import Any
 
-from ..highlight_hardkuma import safe_text
 from .options import add_options, add_selector_option
 
 SUMMARY = "list the key phrases of a document or a corpus"
@@ -169,6 +168,8 @@ def _print(terms: list[dict[str, Any]], format: str) -> None:
 
 
 def _clean(line: str) -> str:
+    from ..scoring_hardkuma import safe_text
+
     return safe_text(line) if sys.stdout.isatty() else line
 
 

@@ -18,7 +18,6 @@ from ..common.arrow import arrow_record, record_fields
 from ..common.files import hold_output, open_atomically
 from ..common.packages import require
 from ..common.rendering.html import page_foot, page_head, render_record
-from ..highlight_hardkuma import paint
 
 if TYPE_CHECKING:
     from ..scoring_hardkuma import Record
@@ -82,9 +81,9 @@ class SequentialFormat:
         return "\n".join(f"<h3>{name}</h3>\n{render_record(part)}" for name, part in split_record(record).items())
 
     def _text(self, record: Record) -> str:
-        if "rates" in record:  # of several selectors, one line each
-            from ..scoring_hardkuma import split_record
+        from ..scoring_hardkuma import paint, split_record
 
+        if "rates" in record:  # of several selectors, one line each
             return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
         line = paint(record, self.colour)
         if self.numbers:

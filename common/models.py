@@ -12,8 +12,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..highlight_hardkuma import Highlight
 from ..modeling_hardkuma import HardKumaModel
+from ..scoring_hardkuma import Highlight
 
 CONFIG = "config.json"
 RELEASED = Path(__file__).parents[1]  # the package's own folder is a Hub model repository

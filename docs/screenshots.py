@@ -21,7 +21,7 @@ from hardkuma import load_released
 from hardkuma.apps.page.app import build_app
 from hardkuma.apps.page.examples import TEXTS as EXAMPLES
 from hardkuma.apps.page.serve import serving
-from hardkuma.common.rendering import render_page
+from hardkuma.common.rendering.html import render_page
 from hardkuma.scoring_hardkuma import gate_records
 
 HERE = Path(__file__).parent

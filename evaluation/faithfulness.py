@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..common.text import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
-from ..decision_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from ..pooling_hardkuma import normalize
 from .baselines.encoder import SentenceEncoder, Tokens
 from .baselines.words import WordScores, tokens_of_words

@@ -16,7 +16,7 @@ from ..common.packages import available, require
 from ..common.rendering.html import document_head, page_foot, shade
 from ..common.rendering.style import BASE_STYLE
 from ..data import LabelledSentence
-from ..decision_hardkuma import count_at_rate
+from ..gate_head_hardkuma import count_at_rate
 from .baselines.registry import GATES, REFERENCE
 from .results import MethodResult
 from .tables import LEGEND, Table, cell, corpus_tables, in_order, values_of

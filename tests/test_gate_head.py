@@ -1,22 +1,29 @@
-"""Selectors and gates against their equations, written out; decisions by threshold and by rate against loops."""
+"""Selectors and gates against their equations, written out; the decision against a loop that reads like its description;
+`keep=` and the faithfulness of an answer against encodings made apart from the search."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hardkuma import HardKumaConfig
+from hardkuma import HardKumaConfig, HardKumaModel, load_released
 from hardkuma.batch_hardkuma import PUNCTUATION
-from hardkuma.configuration_hardkuma import READS
-from hardkuma.gate_head_hardkuma import Selector
-from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
+from hardkuma.configuration_hardkuma import READS, SelectorConfig
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.evaluation.baselines.words import WordScores
+from hardkuma.evaluation.faithfulness import faithfulness
+from hardkuma.gate_head_hardkuma import PREFIXES, Selector, WordRows, count_at_rate, decide, keep_words, share_gates
+from hardkuma.words_hardkuma import FUNCTION, LINK, NEGATION, NUM_SURFACE_CLASSES
 from tests.conftest import SENTENCES
 from tests.norms import with_unequal_norms
 
@@ -227,3 +234,304 @@ def test_punctuation_is_not_counted_unless_it_is_all(make_two: Callable, tokeniz
     assert at_rate[1].sum(-1).tolist() == [2.0, 2.0], "where there is nothing else, it is"
     assert by_threshold[:, 0].sum(-1).tolist() == [1.0, 1.0] and not (by_threshold * is_mark)[0].any()
     assert not by_threshold[:, 1].any(), "names there may be none"
+
+
+# ---- the decision -------------------------------------------------------------------------------------------------------
+
+
+THRESHOLD = 0.5
+Word = tuple[float, float, int, bool]  # probability, weight, role, whether it joins the word before
+
+
+def rows(words: list[Word], padding: int = 0) -> WordRows:
+    """One row of words, with so many empty places behind it."""
+    probs, weights, roles, joins = zip(*[*words, *[(0.0, 0.0, 0, False)] * padding], strict=True)
+    among = [True] * len(words) + [False] * padding
+    tensors = [torch.tensor([values]) for values in (probs, weights, among, roles, joins)]
+    return WordRows(*tensors)
+
+
+def select(words: list[Word], selector: SelectorConfig, padding: int = 0, **options: Any) -> list[int]:
+    found = decide(rows(words, padding), selector, THRESHOLD, **options)[0]
+    return found.nonzero().flatten().tolist()
+
+
+# ---- the rule, as a loop -------------------------------------------------------------------------------------------------
+
+
+def with_links(members: set[int], words: list[Word]) -> set[int]:
+    links = set()
+    for first in sorted(members):
+        for gap in (1, 2):
+            between = list(range(first + 1, first + 1 + gap))
+            after = first + gap + 1
+            if after in members and all(i < len(words) and words[i][2] == LINK and i not in members for i in between):
+                links |= set(between) if all(words[i][3] for i in [*between, after]) else set()
+    return members | links
+
+
+def runs_of(members: set[int], words: list[Word]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for i in sorted(members):
+        if runs and runs[-1][-1] == i - 1 and words[i][3]:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    return runs
+
+
+def expected(words: list[Word], selector: SelectorConfig, rate: float | None, threshold: float | None) -> list[int]:
+    everything = range(len(words))
+    of_words = selector.unit in ("word", "name")
+    content = [i for i in everything if not of_words or words[i][2] == 0 or words[i][0] > THRESHOLD]
+    ranked = sorted(everything, key=lambda i: (i not in content, -words[i][0]))
+    if selector.unit == "name":
+        likely = {i for i in content if words[i][0] > THRESHOLD / 2}
+        runs = [run for run in runs_of(with_links(likely, words), words) if any(words[i][0] > THRESHOLD for i in run)]
+        if rate is None:
+            bar = THRESHOLD if threshold is None else threshold
+            chosen = {i for i in everything if words[i][0] > bar}
+            return sorted(chosen | {i for run in runs if set(run) & chosen for i in run})
+        inside = {i: run for run in runs for i in run}
+        best = {id(run): min(ranked.index(i) for i in run) for run in runs}
+        count, chosen = count_at_rate(len(words), rate), set()
+        for i in sorted(everything, key=lambda i: best[id(inside[i])] if i in inside else ranked.index(i)):
+            if i not in chosen and len(chosen) < count:
+                chosen |= set(inside.get(i, [i]))
+        return sorted(chosen)
+    if rate is not None:
+        return sorted(ranked[: count_at_rate(len(words), rate)])
+    if threshold is not None:
+        return [i for i in everything if words[i][0] > threshold]
+    if selector.unit == "word" and all(word[2] for word in words):
+        return []
+    if selector.share is None:
+        chosen = {i for i in everything if words[i][0] > THRESHOLD}
+        return sorted(chosen or (set(ranked[:1]) if selector.unit == "word" else set()))
+    chosen, held = set(), 0.0
+    total, least = sum(words[i][0] for i in content), max(2, count_at_rate(len(words), selector.least_rate))
+    for i in sorted(content, key=lambda i: -words[i][0]):
+        if held < selector.share * (1 - 1e-6) * total or len(chosen) < least:
+            chosen.add(i)
+        held += words[i][0]
+    likely = chosen | {i for i in content if words[i][1] >= selector.phrase_gate}
+    chosen |= {i for run in runs_of(with_links(likely, words), words) if set(run) & chosen for i in run}
+    added = set()
+    for i in everything:
+        if words[i][2] == NEGATION and i not in chosen:
+            for distance in (1, 2, 3):
+                if i + distance in chosen and all(words[j][3] for j in range(i + 1, i + distance + 1)):
+                    added |= set(range(i, i + distance))
+                    break
+    return sorted(chosen | added)
+
+
+VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.26, 0.3, 0.5, 0.6, 0.9])
+WORDS = st.lists(
+    st.tuples(VALUES, VALUES, st.sampled_from([0, 0, 0, FUNCTION, LINK, NEGATION]), st.booleans()), min_size=1, max_size=9
+)
+
+
+@settings(deadline=None, max_examples=600, derandomize=True)
+@given(
+    words=WORDS,
+    unit=st.sampled_from(["word", "name", "token", "part"]),
+    share=st.sampled_from([None, 0.3, 0.5, 1.0]),
+    options=st.sampled_from([{}, {"rate": 0.2}, {"rate": 0.5}, {"rate": 1.0}, {"threshold": 0.1}, {"threshold": 0.55}]),
+    padding=st.integers(0, 3),
+)
+def test_the_rule_is_that_of_a_loop(
+    words: list[Word], unit: str, share: float | None, options: dict[str, float], padding: int
+) -> None:
+    # Sums of like numbers in another order may differ by rounding; a tenth of a thousandth apart they do not.
+    words = [(p + i * 1e-4, w, role, joins) for i, (p, w, role, joins) in enumerate(words)]
+    selector = SelectorConfig(unit=unit, share=share if unit == "word" else None)
+    found = select(words, selector, padding, **options)
+    assert found == expected(words, selector, options.get("rate"), options.get("threshold"))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.13, 0.2, 0.29, 0.3, 0.35, 0.5, 0.95, 1.0])
+def test_one_count_for_a_number_and_for_tensors(rate: float) -> None:
+    numbers = torch.arange(0, 513)
+    among = torch.arange(512) < numbers[:, None]
+    probs, none = torch.rand(513, 512), torch.zeros(513, 512, dtype=torch.long)
+    words = WordRows(probs, probs, among, none, among)
+    chosen = decide(words, SelectorConfig(), THRESHOLD, rate).sum(-1).tolist()
+    assert chosen == [count_at_rate(number, rate) for number in numbers.tolist()]
+    assert chosen == [math.ceil(round(rate * number, 6)) for number in numbers.tolist()]
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.01, 20, float("nan")])
+def test_a_rate_is_a_fraction(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"rate must be a fraction in \(0, 1\], got {rate}"):
+        select([(0.5, 0.5, 0, False)], SelectorConfig(unit="word"), rate=rate)
+
+
+def test_phrases_are_an_option_of_a_rate() -> None:
+    words = [(0.9, 0.9, 0, False), (0.3, 0.3, 0, True), (0.1, 0.1, 0, True), (0.8, 0.8, 0, True)]
+    selector = SelectorConfig(unit="word", share=0.5)
+    assert select(words, selector, rate=0.25) == [0]
+    assert select(words, selector, rate=0.25, phrases=True) == [0, 1]
+    assert select(words, selector, threshold=0.85, phrases=True) == [0, 1]
+
+
+# ---- what like words share -----------------------------------------------------------------------------------------------
+
+
+def test_shared_gates_against_a_loop() -> None:
+    torch.manual_seed(0)
+    probs, among = torch.rand(2, 70), torch.rand(2, 70) > 0.1
+    vectors = torch.nn.functional.normalize(torch.randn(2, 70, 4), dim=-1)
+    found = share_gates(probs, vectors, among, 0.4)
+    for row in range(2):
+        top = sorted(range(70), key=lambda i: -float(probs[row, i] * among[row, i]))[:64]
+        for w in range(70):
+            like = {v: max(0.0, (float(vectors[row, w] @ vectors[row, v]) - 0.4) / 0.6) for v in top if v != w}
+            shared = sum(float(probs[row, v] * among[row, v]) * min(value, 1.0) for v, value in like.items())
+            assert float(found[row, w]) == pytest.approx(float(probs[row, w]) + shared * bool(among[row, w]), abs=1e-4)
+
+
+def spans(text: str, model: HardKumaModel | None = None) -> list[str]:
+    return [span["text"] for span in (model or load_released()[0]).gate_records([text])[0]["spans"]]
+
+
+def test_words_that_stand_for_each_other_do_not_lose() -> None:
+    """One of two like words would be enough, so each has half of the gate; together they are what the text is about."""
+    text = "Bitcoin plunges 20% as China bans crypto mining"
+    model = load_released()[0]
+    assert {"Bitcoin", "crypto"} <= set(" ".join(spans(text, model)).split())
+    model.config.selectors["meaning"].like_cosine = 0.999
+    assert not {"Bitcoin", "crypto"} & set(" ".join(spans(text, model)).split()), "without what they share"
+
+
+def test_negations_stay_with_what_they_deny() -> None:
+    assert "not kill" in spans("He did not kill the bird.")
+    assert spans("No evidence of metastatic disease was found.") == ["No evidence of metastatic disease"]
+    assert spans("to be or not to be") == []
+
+
+@torch.no_grad()
+def test_tensors_and_texts_agree() -> None:
+    """The same words by `forward` and by `gate_records`, where no text knows more than its tokens."""
+    model, tokenizer = load_released()
+    texts = [*SENTENCES, "the senate passed a sweeping climate bill", "he did not kill the bird", "it is what it is"]
+    gates = model(**tokenizer(texts, padding=True, return_tensors="pt"), selector="meaning").gates
+    for row, record in zip(gates, model.gate_records(texts), strict=True):
+        encoded = tokenizer(record["text"], return_offsets_mapping=True)
+        chosen = {i for i, word in enumerate(record["words"]) if word["selected"]}
+        for gate, (start, end) in zip(row.tolist(), encoded["offset_mapping"], strict=False):
+            touched = [i for i, word in enumerate(record["words"]) if start < end and word["start"] <= start < word["end"]]
+            assert bool(gate) == bool(set(touched) & chosen), (record["text"], start, end)
+
+
+def test_the_rule_does_not_depend_on_batch_mates(make_two: Callable) -> None:
+    model = make_two(selectors={"meaning": {"share": 0.5, "unit": "word", "reads": ["state", "isolated"]}}).eval()
+    model.build_isolated_table()
+    together = model.gate_records(SENTENCES)
+    assert [record["spans"] for record in together] != [[] for _ in SENTENCES]
+    for text, record in zip(SENTENCES, together, strict=True):
+        alone = model.gate_records([text])[0]
+        assert [word["selected"] for word in record["words"]] == [word["selected"] for word in alone["words"]]
+
+
+# ---- what is kept -------------------------------------------------------------------------------------------------------
+
+
+TEXTS = [
+    "Marie Curie moved from Warsaw to Paris in 1891 and shared the Nobel Prize in Physics.",
+    "Our flight to Oslo was delayed by heavy snow.",
+    "No evidence of metastatic disease.",
+    "Hello",
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> HardKumaModel:
+    return load_released()[0]
+
+
+def kept_by(model: HardKumaModel, text: str, words: list[tuple[int, int]], chosen: list[bool]) -> tuple[float, float]:
+    """Kept and lost by the benchmark's own code."""
+    scores = WordScores(text, words, [float(value) for value in chosen])
+    found = faithfulness(SentenceEncoder.from_model(model), [scores], [sum(chosen) / len(chosen)])
+    return float(found.sufficiency[0, 0]), float(found.comprehensiveness[0, 0])
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.8, 0.95])
+def test_what_a_record_says_is_kept_is_kept(model: HardKumaModel, keep: float) -> None:
+    for text, record in zip(TEXTS, model.gate_records(TEXTS, keep=keep), strict=True):
+        words = [(word["start"], word["end"]) for word in record["words"]]
+        chosen = [word["selected"] for word in record["words"]]
+        kept, lost = kept_by(model, text, words, chosen)
+        assert record["kept"] == pytest.approx(kept, abs=1e-5) and record["lost"] == pytest.approx(lost, abs=1e-5)
+        assert record["kept"] >= keep or all(chosen)
+
+
+def test_one_word_less_of_the_ranking_would_not_do(model: HardKumaModel) -> None:
+    words = [(0, 3), (4, 10), (11, 13), (14, 18), (19, 22), (23, 30), (31, 33), (34, 39), (40, 44)]
+    ranks = [8, 1, 7, 0, 6, 2, 5, 4, 3]
+    found = keep_words(model, [TEXTS[1]], [words], [ranks], keep=0.8)[0]
+    count = sum(found.chosen)
+    assert found.chosen == [rank < count for rank in ranks] and 1 < count < len(words)
+    fewer = [rank < count - 1 for rank in ranks]
+    assert kept_by(model, TEXTS[1], words, fewer)[0] < 0.8 <= found.kept
+
+
+def test_batches_do_not_matter(model: HardKumaModel) -> None:
+    together, one_by_one = (model.gate_records(TEXTS, keep=0.8, batch_size=size) for size in (4, 1))
+    for first, second in zip(together, one_by_one, strict=True):
+        assert [word["selected"] for word in first["words"]] == [word["selected"] for word in second["words"]]
+        assert first["kept"] == pytest.approx(second["kept"], abs=1e-5)
+
+
+def test_a_search_of_64_words_takes_six_passes(model: HardKumaModel) -> None:
+    assert (PREFIXES + 1) ** 3 == 64
+    passes: list[int] = []
+    hook = model.encoder.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        text = " ".join(f"word{i} rain" for i in range(32))
+        assert len(model.gate_records([text], keep=0.8)[0]["words"]) == 64
+    finally:
+        hook.remove()
+    assert len(passes) <= 6
+
+
+def test_texts_that_cannot_be_encoded_whole(model: HardKumaModel) -> None:
+    empty, long = model.gate_records(["", "rain fell on Oslo " * 200], keep=0.8)
+    assert empty["kept"] is None and empty["lost"] is None and not empty["spans"]
+    assert long["windows"] > 1 and long["kept"] is None and long["spans"]
+    assert set(model.faithfulness([""])[0].values()) == {None}
+
+
+def test_faithfulness_of_an_answer(model: HardKumaModel) -> None:
+    (found,) = model.faithfulness(TEXTS[:1], rate=0.3)
+    record = model.gate_records(TEXTS[:1], rate=0.3)[0]
+    words = [(word["start"], word["end"]) for word in record["words"]]
+    kept, lost = kept_by(model, TEXTS[0], words, [word["selected"] for word in record["words"]])
+    assert found["kept"] == pytest.approx(kept, abs=1e-5) and found["lost"] == pytest.approx(lost, abs=1e-5)
+    assert found["kept"] > found["random_kept"] and found["lost"] > found["random_lost"]
+    every = [
+        kept_by(model, "Rain fell hard", [(0, 4), (5, 9), (10, 14)], [i in pair for i in range(3)])[0]
+        for pair in combinations(range(3), 2)
+    ]
+    (drawn,) = model.faithfulness(["Rain fell hard"], rate=0.5)
+    assert min(every) - 1e-5 <= drawn["random_kept"] <= max(every) + 1e-5
+
+
+@pytest.mark.parametrize("keep", [0, -0.1, 1.5, float("nan"), "0.8", True])
+def test_a_wrong_keep_is_refused(model: HardKumaModel, keep: object) -> None:
+    with pytest.raises(ValueError, match=r"keep must be a cosine in \(0, 1\]"):
+        model.gate_records(TEXTS, keep=keep)
+
+
+def test_keep_goes_alone(model: HardKumaModel) -> None:
+    with pytest.raises(ValueError, match=r"give one of rate, threshold and keep; got rate=0.2 and keep=0.8"):
+        model.gate_records(TEXTS, rate=0.2, keep=0.8)
+    with pytest.raises(ValueError, match="goes by one selector"):
+        model.gate_records(TEXTS, keep=0.8, selector="all")
+
+
+def test_nothing_is_remembered_of_a_search(model: HardKumaModel) -> None:
+    before = {name: value.clone() for name, value in model.gate_head.state_dict().items()}
+    model.gate_records(TEXTS, keep=0.8)
+    assert all(torch.equal(value, before[name]) for name, value in model.gate_head.state_dict().items())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardkuma import HardKumaForTokenClassification, HardKumaModel
 from hardkuma.batch_hardkuma import CONTINUES
-from hardkuma.decision_hardkuma import count_at_rate
+from hardkuma.gate_head_hardkuma import count_at_rate
 from hardkuma.kumaraswamy_hardkuma import StretchedKumaraswamy
 from hardkuma.losses_hardkuma import info_nce, nt_xent, sparsity, total_variation
 from hardkuma.pooling_hardkuma import frequency_filter, normalize

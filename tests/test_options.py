@@ -12,7 +12,7 @@ import torch
 from hardkuma.configuration_hardkuma import SelectorConfig
 from hardkuma.data.lines import CorpusError
 from hardkuma.data.readers import read_kept_rows
-from hardkuma.decision_hardkuma import WordRows, decide
+from hardkuma.gate_head_hardkuma import WordRows, decide
 from hardkuma.training.encoder.collator import DRAW, ROW, ViewCollator
 from hardkuma.training.encoder.deletion import RandomDeletion
 from hardkuma.training.encoder.disturbance import WordReplacement

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import AutoModelForTokenClassification, Pipeline, TokenClassificationPipeline, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
 from hardkuma import GateClassificationPipeline, HardKumaModel, TokenGatesPipeline, gate_records, score_texts
-from hardkuma.pipeline_hardkuma import BATCHES_AHEAD
-from hardkuma.words_hardkuma import find_words
+from hardkuma.pipeline_hardkuma import BATCHES_AHEAD, JoinedTokens
+from hardkuma.scoring_hardkuma import Windows, WordTokens
+from hardkuma.words_hardkuma import WordIndex, find_words
 from tests.conftest import SENTENCES, several
 from tests.forks import ForkServer
 
@@ -394,3 +398,36 @@ def test_words_that_are_given_share_gates(selector: str | None, make_two: Callab
     # In batches of texts of other lengths nothing changes.
     together = run([words, ["einstein"]], is_split_into_words=True, batch_size=2)[0]
     assert [float(token["score"]) for token in together] == pytest.approx([float(t["score"]) for t in tokens], abs=1e-5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(count=st.integers(0, 14), length=st.integers(1, 6), data=st.data(), edges=st.sets(st.integers(0, 14), max_size=8))
+def test_tokens_of_one_text_are_joined_against_a_loop(
+    count: int, length: int, data: st.DataObject, edges: set[int]
+) -> None:
+    """Tokens of one character each, in windows with a special token at each end."""
+    overlap = data.draw(st.integers(0, length - 1))
+    words = [span for span in pairwise(sorted(edges)) if data.draw(st.booleans())]
+    windows, first = [], 0
+    while not windows or windows[-1][-1] < count - 1:
+        windows.append(list(range(first, min(first + length, count))))
+        first += length - overlap
+        if count == 0:
+            break
+    flat = [place for row in windows for place in (None, *row, None)]
+    spans = torch.tensor([(0, 0) if place is None else (place, place + 1) for place in flat]).view(-1, 2)
+    lengths = torch.tensor([len(row) + 2 for row in windows])
+    made = Windows(torch.zeros_like(lengths), lengths, spans[:, 0], spans[:, 1], {})
+    values = (torch.arange(len(flat)).float() * 7 + 3) % 11 / 11
+    content = torch.tensor([place is not None for place in flat])
+    joined = JoinedTokens(made, content, overlap, WordTokens(made, WordIndex([words], [14])))
+    found = joined.values(values).tolist()
+    assert [flat[i] for i in joined.firsts.tolist()] == list(range(count))
+    for token in range(count):
+        unit = next((range(*span) for span in words if token in range(*span)), range(token, token + 1))
+        best = (-1, 0.0)
+        for number, row in enumerate(windows):
+            if token in row:
+                margin = min(min(row.index(i) + 1, len(row) - row.index(i)) for i in unit if i in row)
+                best = max(best, (margin, float(values[int(made.firsts[number]) + row.index(token) + 1])))
+        assert found[token] == pytest.approx(best[1], abs=1e-6)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardkuma import HardKumaModel, load_released
+from hardkuma import HardKumaModel, highlight, load_released
 from hardkuma.configuration_hardkuma import SelectorConfig
-from hardkuma.decision_hardkuma import count_at_rate
+from hardkuma.gate_head_hardkuma import count_at_rate
 from hardkuma.scoring_hardkuma import (
     AGGREGATES,
-    JoinedTokens,
     Record,
     ScoredText,
     Windows,
@@ -552,34 +552,11 @@ def test_batches_hold_every_window_once_and_pad_with_nothing(make_model: Callabl
     assert sorted(seen) == list(range(len(windows.starts)))
 
 
-@settings(max_examples=100, deadline=None)
-@given(count=st.integers(0, 14), length=st.integers(1, 6), data=st.data(), edges=st.sets(st.integers(0, 14), max_size=8))
-def test_tokens_of_one_text_are_joined_against_a_loop(
-    count: int, length: int, data: st.DataObject, edges: set[int]
-) -> None:
-    """Tokens of one character each, in windows with a special token at each end."""
-    overlap = data.draw(st.integers(0, length - 1))
-    words = [span for span in pairwise(sorted(edges)) if data.draw(st.booleans())]
-    windows, first = [], 0
-    while not windows or windows[-1][-1] < count - 1:
-        windows.append(list(range(first, min(first + length, count))))
-        first += length - overlap
-        if count == 0:
-            break
-    flat = [place for row in windows for place in (None, *row, None)]
-    spans = torch.tensor([(0, 0) if place is None else (place, place + 1) for place in flat]).view(-1, 2)
-    lengths = torch.tensor([len(row) + 2 for row in windows])
-    made = Windows(torch.zeros_like(lengths), lengths, spans[:, 0], spans[:, 1], {})
-    values = (torch.arange(len(flat)).float() * 7 + 3) % 11 / 11
-    content = torch.tensor([place is not None for place in flat])
-    joined = JoinedTokens(made, content, overlap, WordTokens(made, WordIndex([words], [14])))
-    found = joined.values(values).tolist()
-    assert [flat[i] for i in joined.firsts.tolist()] == list(range(count))
-    for token in range(count):
-        unit = next((range(*span) for span in words if touch((token, token + 1), span)), range(token, token + 1))
-        best = (-1, 0.0)
-        for number, row in enumerate(windows):
-            if token in row:
-                margin = min(min(row.index(i) + 1, len(row) - row.index(i)) for i in unit if i in row)
-                best = max(best, (margin, float(values[int(made.firsts[number]) + row.index(token) + 1])))
-        assert found[token] == pytest.approx(best[1], abs=1e-6)
+def test_highlights_show_themselves(minilm: HardKumaModel, tmp_path: Path) -> None:
+    shown = minilm.highlight("Is <b>raw</b> fish [safe]?", rate=0.5)
+    assert shown == highlight("Is <b>raw</b> fish [safe]?", minilm, rate=0.5)
+    assert "&lt;b&gt;" not in str(shown) and r"\[" in str(shown) and "[" in str(shown)
+    html = shown._repr_html_()
+    assert "<b>" not in html and "&lt;" in html and "border-bottom" in html
+    shown.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

@@ -22,8 +22,8 @@ from torch.nn.functional import cosine_similarity
 from tqdm import tqdm
 
 from ..common.files import open_atomically
-from ..decision_hardkuma import count_at_rate
 from ..evaluation.faithfulness import RATES
+from ..gate_head_hardkuma import count_at_rate
 from ..modeling_hardkuma import HardKumaModel
 from .words import Sentences, TokenWords
 

@@ -1,11 +1,11 @@
-"""What people see of two texts in a terminal. One text: highlight_hardkuma.py."""
+"""What people see of two texts in a terminal. One text: scoring_hardkuma.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ...highlight_hardkuma import paint, safe
+from ...scoring_hardkuma import paint, safe
 from .records import Pair, Record, Word, mark_side
 
 SHOWN_LINKS = 3

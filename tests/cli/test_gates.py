@@ -23,8 +23,7 @@ from hardkuma.apps.export.backends import Backend
 from hardkuma.cli import gates
 from hardkuma.cli.writers import PartialOutput
 from hardkuma.data.readers import RowText
-from hardkuma.highlight_hardkuma import paint
-from hardkuma.scoring_hardkuma import gate_records
+from hardkuma.scoring_hardkuma import gate_records, paint
 from tests.conftest import SENTENCES, WORDS
 from tests.forks import COMMAND, ForkServer
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardkuma.common.rendering import page_foot, page_head, render_page, render_pair, render_record, render_words
+from hardkuma.common.rendering.html import page_foot, page_head, render_page, render_pair, render_record, render_words
 from hardkuma.common.rendering.style import DARK, HUES, LIGHT
 
 ATTACK = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> &amp; </figure>"

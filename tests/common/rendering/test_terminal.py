@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardkuma.common.rendering.terminal import paint_pair
-from hardkuma.highlight_hardkuma import paint, safe, use_colour
+from hardkuma.scoring_hardkuma import paint, safe, use_colour
 
 
 class Terminal(io.StringIO):
