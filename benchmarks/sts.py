@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 
 from hardkuma import HardKumaModel, load_released
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.evaluation.baselines.states import norm_scores
+from hardkuma.evaluation.baselines.registry import METHODS
 from hardkuma.evaluation.encoder_tasks import STS_FILES, read_scored_pairs
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.pooling_hardkuma import normalize
@@ -39,7 +39,7 @@ def cosines(encode: Callable[[list[str]], np.ndarray], first: list[str], second:
 
 def encode_largest(encoder: SentenceEncoder, rate: float, texts: list[str]) -> np.ndarray:
     """(texts, dim) unit embeddings of the words of largest norm."""
-    found = faithfulness(encoder, norm_scores(encoder, texts, aggregate="sum"), [rate])
+    found = faithfulness(encoder, METHODS["norm_sum"].scores(encoder, texts), [rate])
     return normalize(found.rationales[:, 0]).numpy()
 
 

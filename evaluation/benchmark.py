@@ -328,7 +328,7 @@ def _run_or_load(
     method = contender.method
     settings = {
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()},
-        "method": method.function.__name__,
+        "method": method.name.partition("@")[0],
         "title": method.title,  # has the version of a spaCy model
         "faithful": contender.faithful,
         "options": dict(method.options),

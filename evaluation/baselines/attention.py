@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from ...attention_hardkuma import AttentionTap, run_encoder
 from ...batch_hardkuma import TokenBatch, attendable
 from ...configuration_hardkuma import check_choice
-from .encoder import SentenceEncoder, score_tokens
-from .words import Span, WordScores
+from .encoder import SentenceEncoder
 
 
 class HeadMeans(AttentionTap):
@@ -81,43 +78,3 @@ def rolled(encoder: SentenceEncoder, batch: TokenBatch, layers: str = "last") ->
         total = total + joint
     rows = (joint if layers == "last" else total) * batch.mask[:, :, None]
     return rows.sum(1)
-
-
-def attention_scores(
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    aggregate: str = "max",
-    progress: bool = False,
-) -> list[WordScores]:
-    """Attention received by each token from every token (special ones too), over all layers and heads.
-
-    The sum over all tokens is layers x heads x tokens, so that the mean does not depend on the sentence's length.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> attention_scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
-    [(0, 2), (3, 8)]
-    """
-    return score_tokens(encoder, texts, words, lambda batch: received(encoder, batch), aggregate, progress, "attention")
-
-
-def rollout_scores(
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    layers: str = "last",
-    aggregate: str = "max",
-    progress: bool = False,
-) -> list[WordScores]:
-    """Rollout summed over the queries.
-
-    Args:
-        layers: "last" (Abnar and Zuidema) or "all" (summed over layers, as in Attention-Driven Dropout).
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> rollout_scores(toy_transformer(["in", "paris"]), ["in Paris"])[0].words
-    [(0, 2), (3, 8)]
-    """
-    return score_tokens(encoder, texts, words, lambda batch: rolled(encoder, batch, layers), aggregate, progress, "rollout")

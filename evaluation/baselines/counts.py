@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from ...common.packages import require
-from ...configuration_hardkuma import check_choice
 from .encoder import SentenceEncoder
-from .words import Span, WordScores, text_words
+from .words import Span, WordScores, score_words, text_words
 
 RAREST = 1e-9  # wordfreq knows words down to about one in a hundred million
 
@@ -89,73 +88,38 @@ def fold(word: str) -> str:
     return word.casefold()
 
 
-def self_information_scores(
+def count_scores(
     encoder: SentenceEncoder | None,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
     *,
-    source: str = "wordfreq",
-    language: str = "en",
+    measure: str,
     counts: WordCounts | None = None,
 ) -> list[WordScores]:
-    """-log2 p(word): rare words say more.
+    """What `counts`, or those of `texts` themselves, say of each word.
 
     Args:
-        source: "wordfreq" (a word list of `language`) or "corpus" (`counts`, or those of `texts` themselves).
+        measure: the method of `WordCounts`: "self_information", "inverse_document_frequency" or "information_gain".
 
-    A word without any letter or digit is not in wordfreq's list, which does not make it rare: it scores 0 there.
-
-    >>> self_information_scores(None, ["the the cat"], source="corpus")[0].scores
-    [1.0, 1.0, 1.5849625007211563]
+    >>> count_scores(None, ["a b", "a c", "a d"], measure="inverse_document_frequency")[0].scores
+    [1.0, 1.6931471805599454]
     """
-    check_choice("source", source, ("wordfreq", "corpus"))
-    if source == "corpus":
-        return _score_words(texts, words, (counts or WordCounts(texts, words)).self_information)
-    wordfreq = require("wordfreq", "benchmark")
+    value = getattr(counts or WordCounts(texts, words), measure)
+    return score_words(
+        lambda text, spans: WordScores(text, spans, [value(text[s:e]) for s, e in spans]), None, texts, words
+    )
+
+
+def rarity(text: str, words: list[Span], language: str = "en") -> WordScores:
+    """-log2 p(word) by wordfreq's list: rare words say more.
+
+    A word without any letter or digit is not in that list, which does not make it rare: it scores 0.
+    """
+    frequency = require("wordfreq", "benchmark").word_frequency
 
     def value(word: str) -> float:
         if not any(character.isalnum() for character in word):
             return 0.0
-        return -math.log2(wordfreq.word_frequency(word, language, minimum=RAREST))
+        return -math.log2(frequency(word, language, minimum=RAREST))
 
-    return _score_words(texts, words, value)
-
-
-def idf_scores(
-    encoder: SentenceEncoder | None,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    counts: WordCounts | None = None,
-) -> list[WordScores]:
-    """Inverse document frequency over the texts of `counts`, or over `texts` themselves.
-
-    >>> idf_scores(None, ["a b", "a c", "a d"])[0].scores
-    [1.0, 1.6931471805599454]
-    """
-    return _score_words(texts, words, (counts or WordCounts(texts, words)).inverse_document_frequency)
-
-
-def information_gain_scores(
-    encoder: SentenceEncoder | None,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    counts: WordCounts | None = None,
-) -> list[WordScores]:
-    """How much knowing a word changes what one expects of its sentence, from `counts`, or from `texts` themselves.
-
-    >>> information_gain_scores(None, ["new york", "new york", "the new", "the the"])[0].scores[1]
-    1.4150374992788437
-    """
-    return _score_words(texts, words, (counts or WordCounts(texts, words)).information_gain)
-
-
-def _score_words(
-    texts: Sequence[str], words: Sequence[Sequence[Span]] | None, value: Callable[[str], float]
-) -> list[WordScores]:
-    """Word scores of a function of the word's form."""
-    return [
-        WordScores(text, spans, [value(text[start:end]) for start, end in spans])
-        for text, spans in zip(texts, text_words(texts, words), strict=True)
-    ]
+    return WordScores(text, words, [value(text[start:end]) for start, end in words])

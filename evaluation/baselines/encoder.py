@@ -27,7 +27,7 @@ from ...encoder_hardkuma import (
 )
 from ...modeling_hardkuma import HardKumaModel
 from ...pooling_hardkuma import normalize, pool
-from .words import Span, WordScores, aggregate, text_words, tokens_of_words
+from .words import Span, WordScores, combine_tokens, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
 
@@ -172,12 +172,10 @@ class SentenceEncoder:
             )
         return tokens
 
-    def batches(
-        self, tokens: Sequence[Tokens], progress: bool = False, label: str = ""
-    ) -> Iterator[tuple[list[int], TokenBatch]]:
+    def batches(self, tokens: Sequence[Tokens], progress: bool = False) -> Iterator[tuple[list[int], TokenBatch]]:
         """Batches of similar length, longest first (so that memory runs out at once or never), and whose rows they are."""
         order = sorted((i for i in range(len(tokens)) if len(tokens[i])), key=lambda i: -len(tokens[i]))
-        with tracker(len(order), progress, label) as bar:
+        with tracker(len(order), progress, "") as bar:
             while order:
                 size = max(1, self.token_budget // len(tokens[order[0]]))
                 index, order = order[:size], order[size:]
@@ -209,11 +207,7 @@ class SentenceEncoder:
 
     @torch.no_grad()
     def embed(
-        self,
-        tokens: Sequence[Tokens],
-        kept: Sequence[Sequence[bool]] | None = None,
-        progress: bool = False,
-        label: str = "",
+        self, tokens: Sequence[Tokens], kept: Sequence[Sequence[bool]] | None = None, progress: bool = False
     ) -> Tensor:
         """Sentence vectors (texts, dim), on the CPU.
 
@@ -224,7 +218,7 @@ class SentenceEncoder:
         nothing = torch.zeros(1, 1, self.encoder.config.hidden_size, dtype=self.encoder.dtype, device=self.device)
         empty = self.pooled(nothing, nothing[..., :1])[0].cpu()  # of a text without any token, not even special ones
         vectors = empty.repeat(len(tokens), 1)
-        for index, batch in self.batches(tokens, progress, label):
+        for index, batch in self.batches(tokens, progress):
             mask = batch.mask
             if kept is not None:
                 rows = [list(kept[i]) + [False] * (mask.shape[1] - len(kept[i])) for i in index]
@@ -260,23 +254,29 @@ class SentenceEncoder:
 
 
 def score_tokens(
+    function: Callable[..., Tensor],
     encoder: SentenceEncoder,
     texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None,
-    function: Callable[[TokenBatch], Tensor],
-    how: str,
-    progress: bool,
-    label: str,
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    aggregate: str = "max",
+    **options: Any,
 ) -> list[WordScores]:
-    """Word scores of a method that scores tokens a batch at a time: function(batch) -> (batch, length)."""
+    """Word scores of a method that scores tokens: function(encoder, batch, **options) -> (batch, length).
+
+    >>> from hardkuma.evaluation.baselines.states import norms
+    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
+    >>> score_tokens(norms, toy_encoder({"in": [1, 0], "paris": [3, 4]}), ["in Paris"])[0].scores
+    [1.0, 5.0]
+    """
     spans, tokens = text_words(texts, words), encoder.tokenize(texts)
     values: list[list[float]] = [[0.0] * len(item) for item in tokens]
-    for index, batch in encoder.batches(tokens, progress, label):
-        rows = function(batch).float().cpu().tolist()
+    for index, batch in encoder.batches(tokens):
+        rows = function(encoder, batch, **options).float().cpu().tolist()
         for row, i in zip(rows, index, strict=True):
             values[i] = row[: len(tokens[i])]
     return [
-        aggregate(item.text, spans[i], tokens_of_words(item.offsets, item.content, spans[i]), values[i], how)
+        combine_tokens(item.text, spans[i], tokens_of_words(item.offsets, item.content, spans[i]), values[i], aggregate)
         for i, item in enumerate(tokens)
     ]
 

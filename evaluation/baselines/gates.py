@@ -10,10 +10,8 @@ from typing import Any
 from ...configuration_hardkuma import MEANING, HardKumaConfig
 from ...modeling_hardkuma import HardKumaModel
 from ...scoring_hardkuma import score_texts
-from .encoder import SentenceEncoder, tracker
+from .encoder import SentenceEncoder
 from .words import Span, WordScores, text_words
-
-CHUNK = 1024  # texts between two steps of the progress bar
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,13 @@ def find_view(
     form_alone: bool = False,
     aggregate: str = "max",
 ) -> View:
-    """What the options of `gate_scores` come to for a model.
+    """What these options come to for a model.
+
+    Args:
+        use_surface: give the model the written form of the words (the surface view).
+        selector: the name of a selector; without one it is `default`, or the first where the model has no such selector.
+        form_alone: leave out what the selector goes by `meaning`.
+        aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
 
     >>> config = HardKumaConfig(selectors={"meaning": {}, "entities": {"backoff": 2.0}})
     >>> find_view(config, default="entities", form_alone=True)
@@ -47,19 +51,14 @@ def find_view(
     return View(config.names[number], use_surface, form_alone and config.selector(number).backoff > 0, aggregate)
 
 
-def _without_backoff(config: HardKumaConfig) -> HardKumaConfig:
-    copied = copy.deepcopy(config)
-    for selector in copied.selectors.values():
-        selector.backoff = 0.0
-    return copied
-
-
 def by_form_alone(model: HardKumaModel) -> HardKumaModel:
     """The same model, weights shared, none of whose selectors goes by `meaning`.
 
     The given model is left as it is: others may be scoring with it.
     """
-    config = _without_backoff(model.config)
+    config = copy.deepcopy(model.config)
+    for selector in config.selectors.values():
+        selector.backoff = 0.0
     copied = _share(model, config)
     copied.gate_head = _share(model.gate_head, config)
     return copied
@@ -76,22 +75,13 @@ def gate_scores(
     encoder: SentenceEncoder,
     texts: Sequence[str],
     words: Sequence[Sequence[Span]] | None = None,
-    *,
-    use_surface: bool = False,
-    selector: str | None = None,
-    default: str = MEANING,
-    form_alone: bool = False,
-    aggregate: str = "max",
-    progress: bool = False,
+    **options: Any,
 ) -> list[WordScores]:
     """Selection probability of each word, as `score_texts` gives it; `selected` is the model's own decision.
 
     Args:
         encoder: made with `SentenceEncoder.from_model`.
-        use_surface: give the model the written form of the words (the surface view).
-        selector: the name of a selector; without one it is `default`, or the first where the model has no such selector.
-        form_alone: leave out what the selector goes by `meaning`.
-        aggregate: of a word's tokens, for the score; a word is selected if any of its tokens is.
+        options: of `find_view`.
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2")
@@ -101,31 +91,18 @@ def gate_scores(
     """
     if encoder.model is None:
         raise ValueError("gates need a HardKuma model, and this is a bare encoder; use SentenceEncoder.from_model(model).")
-    view = find_view(
-        encoder.model.config,
-        use_surface=use_surface,
-        selector=selector,
-        default=default,
-        form_alone=form_alone,
-        aggregate=aggregate,
-    )
-    spans, results = text_words(texts, words), []
+    view = find_view(encoder.model.config, **options)
     model = by_form_alone(encoder.model) if view.form_alone else encoder.model
-    with tracker(len(texts), progress, "gates") as bar:
-        for first in range(0, len(texts), CHUNK):
-            part = slice(first, first + CHUNK)
-            for scored in score_texts(
-                model,
-                texts[part],
-                words=spans[part],
-                use_surface=view.use_surface,
-                selector=view.selector,
-                aggregate=view.aggregate,
-            ):
-                encoder.passes.forward += scored.windows
-                values = scored.probabilities if scored.scores is None else scored.scores
-                # No token touches such a word, or none that may be selected.
-                missing = tuple(i for i, value in enumerate(scored.probabilities) if value == 0.0)
-                results.append(WordScores(scored.text, scored.words, values, scored.decide(), missing))
-                bar.update(1)
+    of_scoring: dict[str, Any] = {
+        "use_surface": view.use_surface,
+        "selector": view.selector,
+        "aggregate": view.aggregate,
+    }
+    results = []
+    for scored in score_texts(model, texts, words=text_words(texts, words), **of_scoring):
+        encoder.passes.forward += scored.windows
+        values = scored.probabilities if scored.scores is None else scored.scores
+        # No token touches such a word, or none that may be selected.
+        missing = tuple(i for i, value in enumerate(scored.probabilities) if value == 0.0)
+        results.append(WordScores(scored.text, scored.words, values, scored.decide(), missing))
     return results

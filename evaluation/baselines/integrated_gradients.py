@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ...batch_hardkuma import TokenBatch
 from ...common.packages import require
 from ...pooling_hardkuma import normalize
-from .encoder import SentenceEncoder, score_tokens
-from .words import Span, WordScores
+from .encoder import SentenceEncoder
 
 
 @dataclass
@@ -90,33 +89,12 @@ def _unit_vectors(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
     return normalize(encoder.pooled(encoder.states(batch), batch.mask[:, None])[:, 0])
 
 
-def integrated_gradient_scores(
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    steps: int = 20,
-    aggregate: str = "sum",
-    progress: bool = False,
-) -> list[WordScores]:
-    """What each token adds to the similarity, on the way from an empty sentence to this one.
+def attributions(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20) -> Tensor:
+    """(batch, length): what each token adds to the similarity, on the way from an empty sentence to this one.
 
     Args:
         steps: points of the path; each costs a forward and a backward pass.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]}, padding=[1, 1])
-    >>> integrated_gradient_scores(encoder, ["in Paris"])[0].ranked()[0][0]
-    'Paris'
     """
     if steps < 1:
         raise ValueError(f"steps must be >= 1, got {steps}.")
-    return score_tokens(
-        encoder,
-        texts,
-        words,
-        lambda batch: attribute(encoder, batch, steps).values,
-        aggregate,
-        progress,
-        "integrated gradients",
-    )
+    return attribute(encoder, batch, steps).values

@@ -10,18 +10,14 @@ import numpy as np
 
 from ...common.packages import require
 from .counts import fold
-from .encoder import SentenceEncoder, tracker
+from .encoder import SentenceEncoder
 from .words import Span, WordScores, fill_missing, text_words
 
 NO_CANDIDATE = -10.0  # below the -log of any score that YAKE gives
 
 
 def keybert_scores(
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    progress: bool = False,
+    encoder: SentenceEncoder, texts: Sequence[str], words: Sequence[Sequence[Span]] | None = None
 ) -> list[WordScores]:
     """KeyBERT's score of every word as a one-word keyphrase, stop words included: its similarity, embedded by itself, to
     the text. Each word is embedded once, whatever its number in the texts.
@@ -35,18 +31,16 @@ def keybert_scores(
     backend = require("keybert.backend", "keywords")
     vectorizer = require("sklearn.feature_extraction.text", "keywords").CountVectorizer
     extractor = keybert.KeyBERT(model=_embedder(backend.BaseEmbedder, encoder))
-    spans, results = text_words(texts, words), []
-    with tracker(len(texts), progress, "keybert") as bar:
-        for text, row in zip(texts, spans, strict=True):
-            forms = [fold(text[start:end]) for start, end in row]
-            by_form: dict[str, float] = {}
-            if forms:
-                # The words are given: the vectorizer only has to hand them on.
-                analyzer = vectorizer(analyzer=lambda _, forms=forms: forms)
-                pairs = extractor.extract_keywords(text, vectorizer=analyzer, top_n=len(set(forms)))
-                by_form = {word: float(score) for word, score in pairs}
-            results.append(fill_missing(text, row, [by_form.get(form) for form in forms]))
-            bar.update(1)
+    results = []
+    for text, row in zip(texts, text_words(texts, words), strict=True):
+        forms = [fold(text[start:end]) for start, end in row]
+        by_form: dict[str, float] = {}
+        if forms:
+            # The words are given: the vectorizer only has to hand them on.
+            analyzer = vectorizer(analyzer=lambda _, forms=forms: forms)
+            pairs = extractor.extract_keywords(text, vectorizer=analyzer, top_n=len(set(forms)))
+            by_form = {word: float(score) for word, score in pairs}
+        results.append(fill_missing(text, row, [by_form.get(form) for form in forms]))
     return results
 
 
@@ -66,29 +60,16 @@ def _embedder(base: type, encoder: SentenceEncoder) -> Any:
     return Embedder()
 
 
-def yake_scores(
-    encoder: SentenceEncoder | None,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    language: str = "en",
-    progress: bool = False,
-) -> list[WordScores]:
+def yake_words(text: str, words: list[Span], language: str = "en") -> WordScores:
     """-log of YAKE's score (which is lower for better keywords) of each word as a one-word keyphrase.
 
     YAKE leaves out stop words, numbers and punctuation: they score -10, below every other word. It looks at capital
     letters.
 
-    >>> [word for word, _ in yake_scores(None, ["the museum of London"])[0].ranked()]
-    ['London', 'museum', 'the', 'of']
+    >>> yake_words("the museum of London", [(0, 3), (4, 10), (11, 13), (14, 20)]).ranked()[0][0]
+    'London'
     """
     yake = require("yake", "keywords")
-    spans, results = text_words(texts, words), []
-    with tracker(len(texts), progress, "yake") as bar:
-        for text, row in zip(texts, spans, strict=True):
-            extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(row)))
-            by_form = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
-            values = [by_form.get(fold(text[start:end]), NO_CANDIDATE) for start, end in row]
-            results.append(WordScores(text, row, values))
-            bar.update(1)
-    return results
+    extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(words)))
+    by_form = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
+    return WordScores(text, words, [by_form.get(fold(text[start:end]), NO_CANDIDATE) for start, end in words])

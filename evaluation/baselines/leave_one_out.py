@@ -10,8 +10,7 @@ from torch import Tensor
 from ...configuration_hardkuma import check_choice
 from ...pooling_hardkuma import normalize
 from .encoder import SentenceEncoder, Tokens
-from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
-from .words import aggregate as to_words
+from .words import Span, WordScores, combine_tokens, fill_missing, text_words, tokens_of_words
 
 UNITS = ("token", "word")
 
@@ -23,16 +22,13 @@ def leave_one_out_scores(
     *,
     reencode: bool = True,
     unit: str = "token",
-    aggregate: str = "max",
-    progress: bool = False,
 ) -> list[WordScores]:
     """1 - cos(embedding, embedding without the token or word).
 
     Args:
-        reencode: True runs the encoder again without the token (one pass per token or
-            word); False pools the other states of the one pass over the whole sentence. Pooled by [CLS] alone, the
-            latter is 0 everywhere.
-        unit: "token" removes one token at a time (then `aggregate` makes word scores), "word" all tokens of a word.
+        reencode: True runs the encoder again without the token (one pass per token or word); False pools the other states
+            of the one pass over the whole sentence. Pooled by [CLS] alone, the latter is 0 everywhere.
+        unit: "token" removes one token at a time (a word has the largest value of its tokens), "word" all of a word.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
@@ -46,7 +42,7 @@ def leave_one_out_scores(
         groups = [[tuple(group) for group in row if group] for row in members]
     else:
         groups = [sorted({(token,) for group in row for token in group}) for row in members]
-    moved = (_reencoded if reencode else _pooled)(encoder, tokens, groups, progress)
+    moved = (_reencoded if reencode else _pooled)(encoder, tokens, groups)
     results = []
     for i, item in enumerate(tokens):
         distance = dict(zip(groups[i], moved[i], strict=True))
@@ -55,21 +51,21 @@ def leave_one_out_scores(
             results.append(fill_missing(item.text, spans[i], values))
         else:
             per_token = [distance.get((j,), 0.0) for j in range(len(item))]
-            results.append(to_words(item.text, spans[i], members[i], per_token, aggregate))
+            results.append(combine_tokens(item.text, spans[i], members[i], per_token))
     return results
 
 
 Groups = list[tuple[int, ...]]
 
 
-def _reencoded(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups], progress: bool) -> list[list[float]]:
+def _reencoded(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups]) -> list[list[float]]:
     whole = normalize(encoder.embed(tokens))
     rows, kept = [], []
     for item, row in zip(tokens, groups, strict=True):
         for group in row:
             rows.append(item)
             kept.append([j not in group for j in range(len(item))])
-    without = normalize(encoder.embed(rows, kept, progress, "leave one out"))
+    without = normalize(encoder.embed(rows, kept))
     results, first = [], 0
     for i, row in enumerate(groups):
         part, first = without[first : first + len(row)], first + len(row)
@@ -78,9 +74,9 @@ def _reencoded(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Grou
 
 
 @torch.no_grad()
-def _pooled(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups], progress: bool) -> list[list[float]]:
+def _pooled(encoder: SentenceEncoder, tokens: list[Tokens], groups: list[Groups]) -> list[list[float]]:
     results: list[list[float]] = [[] for _ in tokens]
-    for index, batch in encoder.batches(tokens, progress, "leave one out, pooled"):
+    for index, batch in encoder.batches(tokens):
         states = encoder.states(batch)
         for row, i in enumerate(index):
             results[i] = _without_groups(encoder, states[row], batch.mask[row], groups[i])

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from ...common.arguments import find_named
 from ...common.packages import available
 from ...configuration_hardkuma import ENTITIES, MEANING
-from .attention import attention_scores, rollout_scores
-from .counts import idf_scores, information_gain_scores, self_information_scores
-from .encoder import SentenceEncoder
+from .attention import received, rolled
+from .counts import count_scores, rarity
+from .encoder import SentenceEncoder, score_tokens
 from .gates import gate_scores
-from .integrated_gradients import integrated_gradient_scores
-from .keywords import keybert_scores, yake_scores
+from .integrated_gradients import attributions
+from .keywords import keybert_scores, yake_words
 from .leave_one_out import leave_one_out_scores
 from .shapley import shap_scores
 from .spacy_entities import ner_packages, spacy_scores
-from .states import cosine_scores, norm_scores
-from .trivial import capital_scores, position_scores, random_scores
-from .words import Span, WordScores
+from .states import cosines, norms
+from .trivial import capitals, chance, position
+from .words import Span, WordScores, score_words
 
 BASELINE, GATES, REFERENCE = "baseline", "gates", "reference"
-# Gates are compared with labels of entities: rows that name no selector show that of entities, or the only one.
-_OF_ENTITIES = {"default": ENTITIES}
 
 
 @dataclass(frozen=True)
@@ -81,38 +82,49 @@ class Method:
         return self.function(encoder, texts, words, **{**self.options, **options})
 
 
+def _of_tokens(function: Callable[..., Tensor]) -> Callable[..., list[WordScores]]:
+    return partial(score_tokens, function)
+
+
+def _of_words(function: Callable[..., WordScores]) -> Callable[..., list[WordScores]]:
+    return partial(score_words, function)
+
+
+def _by_counts(name: str, title: str, measure: str) -> Method:
+    return Method(name, title, count_scores, "0", {"measure": measure}, counted=True)
+
+
+def _leave_one_out(name: str, unit: str, reencode: bool) -> Method:
+    cost, how = (f"1 + {unit}s", "re-encoded") if reencode else ("1", "pooled")
+    options = {"unit": unit, "reencode": reencode}
+    return Method(name, f"leave one {unit} out, {how}", leave_one_out_scores, cost, options, expensive=reencode)
+
+
+def _gates(name: str, title: str, lower: bool = True, **options: Any) -> Method:
+    # Compared with labels of entities: rows that name no selector show that of entities, or the only one.
+    options = {"default": ENTITIES} | options
+    return Method(name, f"HardKuma gates{title}", gate_scores, "1", options, role=GATES, lower=lower)
+
+
 _ALL = (
-    Method("random", "random", random_scores, "0", seeded=True),
-    Method("position", "position (first words)", position_scores, "0"),
+    Method("random", "random", _of_words(chance), "0", seeded=True),
+    Method("position", "position (first words)", _of_words(position), "0"),
     Method(
-        "self_information",
-        "self-information (wordfreq)",
-        self_information_scores,
-        "0",
-        {"source": "wordfreq"},
-        needs=("wordfreq",),
-        extra="benchmark",
+        "self_information", "self-information (wordfreq)", _of_words(rarity), "0", needs=("wordfreq",), extra="benchmark"
     ),
-    Method(
-        "self_information_corpus",
-        "self-information (corpus)",
-        self_information_scores,
-        "0",
-        {"source": "corpus"},
-        counted=True,
-    ),
-    Method("idf", "inverse document frequency", idf_scores, "0", counted=True),
-    Method("information_gain", "information gain", information_gain_scores, "0", counted=True),
-    Method("yake", "YAKE", yake_scores, "0", needs=("yake",), extra="keywords"),
-    Method("norm", "norm of the state (max)", norm_scores, "1"),
-    Method("norm_sum", "norm of the state (sum)", norm_scores, "1", {"aggregate": "sum"}),
-    Method("cosine", "cosine to the embedding", cosine_scores, "1"),
-    Method("attention", "attention received (max)", attention_scores, "1"),
-    Method("attention_sum", "attention received (sum)", attention_scores, "1", {"aggregate": "sum"}),
-    Method("rollout", "attention rollout (max)", rollout_scores, "1"),
-    Method("rollout_sum", "attention rollout (sum)", rollout_scores, "1", {"aggregate": "sum"}),
-    Method("loo_pooled", "leave one token out, pooled", leave_one_out_scores, "1", {"reencode": False}),
-    Method("loo_pooled_word", "leave one word out, pooled", leave_one_out_scores, "1", {"reencode": False, "unit": "word"}),
+    _by_counts("self_information_corpus", "self-information (corpus)", "self_information"),
+    _by_counts("idf", "inverse document frequency", "inverse_document_frequency"),
+    _by_counts("information_gain", "information gain", "information_gain"),
+    Method("yake", "YAKE", _of_words(yake_words), "0", needs=("yake",), extra="keywords"),
+    Method("norm", "norm of the state (max)", _of_tokens(norms), "1"),
+    Method("norm_sum", "norm of the state (sum)", _of_tokens(norms), "1", {"aggregate": "sum"}),
+    Method("cosine", "cosine to the embedding", _of_tokens(cosines), "1"),
+    Method("attention", "attention received (max)", _of_tokens(received), "1"),
+    Method("attention_sum", "attention received (sum)", _of_tokens(received), "1", {"aggregate": "sum"}),
+    Method("rollout", "attention rollout (max)", _of_tokens(rolled), "1"),
+    Method("rollout_sum", "attention rollout (sum)", _of_tokens(rolled), "1", {"aggregate": "sum"}),
+    _leave_one_out("loo_pooled", "token", reencode=False),
+    _leave_one_out("loo_pooled_word", "word", reencode=False),
     Method(
         "keybert",
         "KeyBERT",
@@ -121,18 +133,17 @@ _ALL = (
         needs=("keybert", "sklearn"),
         extra="keywords",
     ),
-    Method("loo", "leave one token out, re-encoded", leave_one_out_scores, "1 + tokens", expensive=True),
-    Method(
-        "loo_word", "leave one word out, re-encoded", leave_one_out_scores, "1 + words", {"unit": "word"}, expensive=True
-    ),
+    _leave_one_out("loo", "token", reencode=True),
+    _leave_one_out("loo_word", "word", reencode=True),
     Method(
         "integrated_gradients",
         "integrated gradients",
-        integrated_gradient_scores,
+        _of_tokens(attributions),
         "5 + steps, and as many backward as steps",
+        {"aggregate": "sum"},
         needs=("captum",),
-        extra="benchmark",
         expensive=True,
+        extra="benchmark",
     ),
     Method(
         "shap",
@@ -140,55 +151,25 @@ _ALL = (
         shap_scores,
         "3 + about 4 per word",
         needs=("shap",),
-        extra="benchmark",
         expensive=True,
         seeded=True,
+        extra="benchmark",
     ),
-    Method("gates", "HardKuma gates (max)", gate_scores, "1", _OF_ENTITIES, role=GATES, lower=True),
-    Method("gates_sum", "HardKuma gates (sum)", gate_scores, "1", {**_OF_ENTITIES, "aggregate": "sum"}, role=GATES),
-    Method(
-        "gates_surface",
-        "HardKuma gates, surface view (max)",
-        gate_scores,
-        "1",
-        {**_OF_ENTITIES, "use_surface": True},
-        role=GATES,
-        lower=True,
-    ),
-    Method(
-        "gates_form",
-        "HardKuma gates, form alone (max)",
-        gate_scores,
-        "1",
-        {**_OF_ENTITIES, "form_alone": True},
-        role=GATES,
-        lower=True,
-    ),
-    Method("gates_meaning", "HardKuma gates, meaning (max)", gate_scores, "1", {"default": MEANING}, role=GATES),
-    Method("capitals", "capital letters (reference)", capital_scores, "0", role=REFERENCE, lower=True),
+    _gates("gates", " (max)"),
+    _gates("gates_sum", " (sum)", lower=False, aggregate="sum"),
+    _gates("gates_surface", ", surface view (max)", use_surface=True),
+    _gates("gates_form", ", form alone (max)", form_alone=True),
+    _gates("gates_meaning", ", meaning (max)", lower=False, default=MEANING),
+    Method("capitals", "capital letters (reference)", _of_words(capitals), "0", role=REFERENCE, lower=True),
 )
 
 
 def spacy_methods() -> list[Method]:
-    """One for every installed spaCy pipeline that finds entities.
-
-    >>> [method.name for method in spacy_methods()] == [f"spacy_{package}" for package in ner_packages()]
-    True
-    """
+    """One for every installed spaCy pipeline that finds entities."""
+    options: Any = {"needs": ("spacy",), "extra": "spacy", "role": REFERENCE, "ranked": False, "lower": True}
     return [
-        Method(
-            f"spacy_{package}",
-            f"spaCy {package} {version} (reference)",
-            spacy_scores,
-            "0",
-            {"package": package},
-            needs=("spacy",),
-            extra="spacy",
-            role=REFERENCE,
-            ranked=False,
-            lower=True,
-        )
-        for package, version in ner_packages().items()
+        Method(f"spacy_{name}", f"spaCy {name} {version} (reference)", spacy_scores, "0", {"package": name}, **options)
+        for name, version in ner_packages().items()
     ]
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from ...common.packages import require
 from ...pooling_hardkuma import normalize
-from .encoder import SentenceEncoder, Tokens, tracker
+from .encoder import SentenceEncoder, Tokens
 from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
+
+Game = Callable[[np.ndarray], np.ndarray]
 
 
 def similarity_of_subsets(
-    encoder: SentenceEncoder, item: Tokens, players: Sequence[Sequence[int]]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """The game: (coalitions, players) of 0/1 -> (coalitions,) cosine of the re-encoded remainder to the sentence.
+    encoder: SentenceEncoder, item: Tokens, players: Sequence[Sequence[int]], target: Tensor | None = None
+) -> Game:
+    """The game: (coalitions, players) of 0/1 -> (coalitions,) cosine of the re-encoded remainder to a unit vector, by
+    default that of the whole sentence.
 
     Tokens of no player (punctuation outside of words) stay.
 
@@ -25,7 +29,7 @@ def similarity_of_subsets(
     >>> game(np.array([[1, 1], [0, 1], [1, 0], [0, 0]])).round(2).tolist()
     [1.0, 0.99, 0.11, 0.0]
     """
-    whole = normalize(encoder.embed([item]))[0]
+    whole = normalize(encoder.embed([item]))[0] if target is None else target
 
     def game(coalitions: np.ndarray) -> np.ndarray:
         kept = np.ones((len(coalitions), len(item)), dtype=bool)
@@ -39,9 +43,7 @@ def similarity_of_subsets(
     return game
 
 
-def shapley_values(
-    game: Callable[[np.ndarray], np.ndarray], number: int, max_evaluations: int | None = None, seed: int = 0
-) -> np.ndarray:
+def shapley_values(game: Game, number: int, max_evaluations: int | None = None, seed: int = 0) -> np.ndarray:
     """(number,) values of the players from sampled orders, each also backwards; they sum up to game(all) - game(none).
 
     Args:
@@ -63,12 +65,7 @@ def shapley_values(
 
 
 def shap_scores(
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]] | None = None,
-    *,
-    seed: int = 0,
-    progress: bool = False,
+    encoder: SentenceEncoder, texts: Sequence[str], words: Sequence[Sequence[Span]] | None = None, *, seed: int = 0
 ) -> list[WordScores]:
     """Share of each word in the similarity of the sentence to itself: cos = 1 for all words, and for none the
     cosine of the empty sentence.
@@ -78,13 +75,11 @@ def shap_scores(
     >>> shap_scores(encoder, ["in Paris"])[0].ranked()[0][0]
     'Paris'
     """
-    spans, results = text_words(texts, words), []
-    with tracker(len(texts), progress, "shap") as bar:
-        for item, row in zip(encoder.tokenize(texts), spans, strict=True):
-            members = tokens_of_words(item.offsets, item.content, row)
-            players = [group for group in members if group]
-            game = similarity_of_subsets(encoder, item, players)
-            values = iter(shapley_values(game, len(players), seed=seed).tolist() if players else ())
-            results.append(fill_missing(item.text, row, [next(values) if group else None for group in members]))
-            bar.update(1)
+    results = []
+    for item, row in zip(encoder.tokenize(texts), text_words(texts, words), strict=True):
+        members = tokens_of_words(item.offsets, item.content, row)
+        players = [group for group in members if group]
+        game = similarity_of_subsets(encoder, item, players)
+        values = iter(shapley_values(game, len(players), seed=seed).tolist() if players else ())
+        results.append(fill_missing(item.text, row, [next(values) if group else None for group in members]))
     return results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,6 +68,17 @@ def text_words(texts: Sequence[str], words: Sequence[Sequence[Span]] | None = No
     return [[(int(start), int(end)) for start, end in spans] for spans in words]
 
 
+def score_words(
+    function: Callable[..., WordScores],
+    encoder: object,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    **options: Any,
+) -> list[WordScores]:
+    """Word scores of a method that looks at one text after the other: function(text, words, **options)."""
+    return [function(text, spans, **options) for text, spans in zip(texts, text_words(texts, words), strict=True)]
+
+
 def tokens_of_words(offsets: Sequence[Span], content: Sequence[bool], words: Sequence[Span]) -> list[list[int]]:
     """Indices of the content tokens that share a character with each word. A token over two words belongs to both.
 
@@ -85,7 +97,7 @@ def tokens_of_words(offsets: Sequence[Span], content: Sequence[bool], words: Seq
     return members
 
 
-def aggregate(
+def combine_tokens(
     text: str,
     words: Sequence[Span],
     members: Sequence[Sequence[int]],
@@ -98,7 +110,7 @@ def aggregate(
         members: token indices of each word, from `tokens_of_words`.
         how: "max", "sum" or "mean" over a word's tokens.
 
-    >>> aggregate("Hi Bobby", [(0, 2), (3, 8)], [[1], [2, 3]], [0.0, 1.0, 2.0, 5.0], "sum").scores
+    >>> combine_tokens("Hi Bobby", [(0, 2), (3, 8)], [[1], [2, 3]], [0.0, 1.0, 2.0, 5.0], "sum").scores
     [1.0, 7.0]
     """
     check_choice("aggregate", how, AGGREGATES)

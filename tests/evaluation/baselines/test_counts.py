@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from hardkuma.evaluation.baselines import METHODS, WordCounts
+from hardkuma.evaluation.baselines import METHODS
+from hardkuma.evaluation.baselines.counts import WordCounts
 
 from ..conftest import whitespace_words
 

@@ -10,7 +10,8 @@ import torch
 
 from hardkuma import HardKumaModel
 from hardkuma.common import packages
-from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordCounts, find_method
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, find_method
+from hardkuma.evaluation.baselines.counts import WordCounts
 from hardkuma.evaluation.baselines.registry import BASELINE
 from hardkuma.training.encoder.registry import make_augmentation
 from hardkuma.training.encoder.scorers import score_sentences

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from hardkuma.evaluation.baselines import WordScores, text_words
+from hardkuma.evaluation.baselines import WordScores
 from hardkuma.evaluation.baselines.toy import toy_tokenizer
-from hardkuma.evaluation.baselines.words import aggregate, fill_missing, tokens_of_words
+from hardkuma.evaluation.baselines.words import combine_tokens, fill_missing, text_words, tokens_of_words
 
 from ..conftest import whitespace_words
 
@@ -80,13 +80,13 @@ def test_special_tokens_never_belong_to_a_word() -> None:
 
 @pytest.mark.parametrize(("how", "expected"), [("max", 5.0), ("sum", 7.0), ("mean", 3.5)])
 def test_aggregation(how: str, expected: float) -> None:
-    result = aggregate("hi bobby", [(0, 2), (3, 8)], [[0], [1, 2]], [1.0, 2.0, 5.0], how)
+    result = combine_tokens("hi bobby", [(0, 2), (3, 8)], [[0], [1, 2]], [1.0, 2.0, 5.0], how)
     assert result.scores == [1.0, expected]
 
 
 def test_unknown_aggregation_is_named() -> None:
     with pytest.raises(ValueError, match="max, sum, mean; got 'median'"):
-        aggregate("a", [(0, 1)], [[0]], [1.0], "median")
+        combine_tokens("a", [(0, 1)], [[0]], [1.0], "median")
 
 
 def test_words_without_tokens_carry_the_lowest_score_and_are_named() -> None:
