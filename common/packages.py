@@ -1,4 +1,4 @@
-"""Packages: optional ones imported when first used, names given out lazily, and the versions that made a result."""
+"""Packages: optional ones imported when first used, and the versions that made a result."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import importlib
 import importlib.util
 import platform
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 # What numbers may depend on; packages that are not installed are left out.
 PACKAGES = (
@@ -53,26 +52,6 @@ def available(module: str) -> bool:
     (True, False)
     """
     return importlib.util.find_spec(module) is not None
-
-
-def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package (PEP 562) that imports its modules when their names are first asked for.
-
-    Args:
-        package: its `__name__`.
-        modules: for each name the module of the package that holds it.
-
-    >>> get, names = lazy_exports("json", {"JSONDecoder": "decoder"})
-    >>> get("JSONDecoder").__module__, names()
-    ('json.decoder', ['JSONDecoder'])
-    """
-
-    def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(modules)}")
-        return getattr(importlib.import_module(f".{modules[name]}", package), name)
-
-    return get, lambda: sorted(modules)
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:

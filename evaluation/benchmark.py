@@ -29,15 +29,9 @@ from .baselines.spacy_entities import spacy_scores
 from .baselines.words import WordScores
 from .corpora import Corpus, find_corpora, labels_of, lower_cased, slug, texts_of
 from .faithfulness import RATES
-from .measure import (
-    faithfulness_metrics,
-    hard_words,
-    label_metrics,
-    lower_case_metrics,
-    precision_recall,
-    stability_metrics,
-)
+from .measure import faithfulness_metrics, hard_words, label_metrics, lower_case_metrics, precision_recall
 from .metrics import Ranking
+from .report import report_html
 from .results import MethodResult, as_json, compare_faithfulness, load_result, result_path, save_result
 from .tables import markdown_report
 
@@ -140,53 +134,32 @@ def run_benchmark(
     """
     config = Settings(sample=sample, seeds=tuple(seeds), **settings)
     chosen = find_corpora(data, corpora)
-    command = command or _call(data, methods, output, models, config)
-    with hold_output(output):
-        return _run(chosen, methods, Path(output), encoder, models, config, resume, progress, command)
-
-
-def _run(
-    chosen: Sequence[Corpus],
-    methods: Sequence[str] | None,
-    folder: Path,
-    encoder: str | Path | SentenceEncoder | None,
-    models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint],
-    config: Settings,
-    resume: bool,
-    progress: bool,
-    command: str,
-) -> Benchmark:
-    groups = {name: [load_checkpoint(one) for one in many] for name, many in group_models(models).items()}
-    shared = find_baseline_encoder(encoder, groups)
-    contenders, notes = find_contenders(methods, shared, groups, config.selector)
-    results: list[MethodResult] = []
-    with tracker(len(chosen) * (len(contenders) + 1), progress, "benchmark") as bar:
-        for corpus in chosen:
-            results.append(_encoder_alone(corpus, shared, config, command))
-            bar.update(1)
-            of_corpus = []
-            for contender in contenders:
-                bar.set_postfix_str(f"{corpus.name}: {contender.method.name}")
-                of_corpus.append(_run_or_load(folder, corpus, contender, config, command, resume))
-                bar.update(1)
-            compare_faithfulness(of_corpus, config.bootstrap)
-            for result in of_corpus:
-                save_result(folder, result)
-            results += of_corpus
-    shown = {corpus.name: _example_sentences(corpus, config) for corpus in chosen}
-    benchmark = Benchmark(results, folder, notes)
-    write_atomically(benchmark.table, markdown_report(results, command, notes))
-    from .report import write_report
-
-    write_report(benchmark.report, results, shown, command, notes)
+    command = command or f"run_benchmark({str(data)!r}, methods={methods!r}, output={str(output)!r})"
+    folder, results, shown = Path(output), list[MethodResult](), dict[str, list[LabelledSentence]]()
+    with hold_output(folder):
+        named = models if isinstance(models, Mapping) else {"": models} if len(models) else {}
+        groups = {name: [load_checkpoint(one) for one in many] for name, many in named.items()}
+        if encoder is None and groups:
+            encoder = next(iter(groups.values()))[0]
+        shared = encoder if isinstance(encoder, SentenceEncoder) else SentenceEncoder.load(encoder or MINILM)
+        contenders, notes = find_contenders(methods, shared, groups, config.selector)
+        with tracker(len(chosen) * len(contenders), progress, "benchmark") as bar:
+            for corpus in chosen:
+                of_corpus = []
+                for contender in contenders:
+                    bar.set_postfix_str(f"{corpus.name}: {contender.method.name}")
+                    of_corpus.append(_run_or_load(folder, corpus, contender, config, command, resume))
+                    bar.update(1)
+                compare_faithfulness(of_corpus, config.bootstrap)
+                for result in of_corpus:
+                    save_result(folder, result)
+                results += [_encoder_alone(corpus, shared, config, command), *of_corpus]
+                sentences = corpus.sample(config.sample, config.sample_seed)
+                shown[corpus.name] = [sentences[i] for i in _example_numbers(sentences, config)]
+        benchmark = Benchmark(results, folder, notes)
+        write_atomically(benchmark.table, markdown_report(results, command, notes))
+        write_atomically(benchmark.report, report_html(results, shown, command, notes))
     return benchmark
-
-
-def _call(data: Any, methods: Any, output: Any, models: Any, config: Settings) -> str:
-    names = data if isinstance(data, (str, Path)) else [str(path) for path in data]
-    changed = {k: v for k, v in asdict(config).items() if v != asdict(Settings())[k]}
-    given = "".join(f", {name}={value!r}" for name, value in changed.items())
-    return f"run_benchmark({str(names)!r}, methods={methods!r}, output={str(output)!r}{given})"
 
 
 # ---- who runs: every method with its encoders, gates row by row -----------------------------------------------------
@@ -209,19 +182,6 @@ class Contender:
     faithful: bool = True
 
 
-def group_models(models: Mapping[str, Sequence[Checkpoint]] | Sequence[Checkpoint]) -> dict[str, list[Checkpoint]]:
-    """Checkpoints by recipe; a list is one recipe without a name.
-
-    >>> group_models(["runs/a", "runs/b"])
-    {'': ['runs/a', 'runs/b']}
-    """
-    if isinstance(models, Mapping):
-        return {name: list(many) for name, many in models.items()}
-    if isinstance(models, (str, Path)):
-        models = [models]
-    return {"": list(models)} if len(models) else {}
-
-
 def load_checkpoint(source: Checkpoint) -> SentenceEncoder:
     """The encoder of a checkpoint, with its gates."""
     if isinstance(source, SentenceEncoder):
@@ -233,17 +193,6 @@ def load_checkpoint(source: Checkpoint) -> SentenceEncoder:
     if loaded.model is None:
         raise ValueError(f"{source} is an encoder without gates; give a HardKuma checkpoint, or pass it as encoder=.")
     return loaded
-
-
-def find_baseline_encoder(
-    encoder: str | Path | SentenceEncoder | None, groups: Mapping[str, list[SentenceEncoder]]
-) -> SentenceEncoder:
-    """The encoder of the baselines: the one given, the first checkpoint's, or MiniLM."""
-    if isinstance(encoder, SentenceEncoder):
-        return encoder
-    if encoder is None and groups:
-        return next(iter(groups.values()))[0]
-    return SentenceEncoder.load(MINILM if encoder is None else encoder)
 
 
 def find_contenders(
@@ -351,12 +300,10 @@ def _measure(
     sentences = corpus.sample(config.expensive_sample if method.expensive else config.sample, config.sample_seed)
     runs, seconds, forward, backward = _score(corpus, contender, config, sentences)
     metrics = label_metrics(sentences, runs, config.bootstrap, ranked=method.ranked)
-    metrics |= stability_metrics(runs)
     if config.lower and method.lower:
         small = [lower_cased(sentence) for sentence in sentences]
-        metrics |= lower_case_metrics(
-            small, _score(corpus, contender, config, small)[0], config.bootstrap, ranked=method.ranked
-        )
+        runs_of_small = _score(corpus, contender, config, small)[0]
+        metrics |= lower_case_metrics(small, runs_of_small, config.bootstrap, ranked=method.ranked)
     curves, areas = {}, {}
     if contender.faithful:
         owners = [encoder for encoder in contender.encoders for _ in range(len(runs) // len(contender.encoders))]
@@ -370,8 +317,8 @@ def _measure(
     common: dict[str, float | None] = {}
     if method.ranked:
         labels = labels_of(sentences)
-        curves_of_runs = [Ranking(labels, [item.scores for item in run]).curve() for run in runs]
-        measured["average_precision"]["runs"] = [round(curve.average_precision(), 6) for curve in curves_of_runs]
+        of_runs = [Ranking(labels, [item.scores for item in run]).curve().average_precision() for run in runs]
+        measured["average_precision"]["runs"] = [round(value, 6) for value in of_runs]
         curves["precision_recall"] = precision_recall(sentences, runs)
         shared = min(config.expensive_sample, len(sentences))
         on_shared = label_metrics(sentences[:shared], [run[:shared] for run in runs], config.bootstrap)
@@ -379,6 +326,8 @@ def _measure(
     for name, rows in hard_words(sentences).items():
         if f"recall_{name}" in measured:
             measured[f"recall_{name}"]["words"] = sum(map(sum, rows))
+    numbers = [i for i in _example_numbers(corpus.sample(config.sample, config.sample_seed), config) if i < len(sentences)]
+    examples = [{"scores": [round(v, 6) for v in runs[0][i].scores], "selected": runs[0][i].selected} for i in numbers]
     return MethodResult(
         **_head(method.name, method.title, method.role, method.cost, corpus, sentences, command),
         runs=len(runs),
@@ -389,7 +338,7 @@ def _measure(
         metrics=measured,
         common=common,
         curves=curves,
-        examples=_example_scores(corpus, config, sentences, runs[0]),
+        examples=examples,
         selector=contender.selector,
         areas=areas,
     )
@@ -459,23 +408,8 @@ def _encoder_alone(corpus: Corpus, encoder: SentenceEncoder, config: Settings, c
     )
 
 
-# ---- examples -------------------------------------------------------------------------------------------------------
-
-
-def _example_numbers(corpus: Corpus, config: Settings) -> list[int]:
+def _example_numbers(sample: Sequence[LabelledSentence], config: Settings) -> list[int]:
     """Numbers of sentences of the sample that every method has: those of readable length with an entity."""
-    sample = corpus.sample(config.sample, config.sample_seed)[: config.expensive_sample]
-    fit = [i for i, s in enumerate(sample) if 6 <= len(s.offsets) <= 30 and any(tag != "O" for tag in s.tags)]
-    return (fit or list(range(len(sample))))[: config.examples]
-
-
-def _example_sentences(corpus: Corpus, config: Settings) -> list[LabelledSentence]:
-    sample = corpus.sample(config.sample, config.sample_seed)
-    return [sample[i] for i in _example_numbers(corpus, config)]
-
-
-def _example_scores(
-    corpus: Corpus, config: Settings, sentences: list[LabelledSentence], run: list[WordScores]
-) -> list[dict[str, Any]]:
-    numbers = [i for i in _example_numbers(corpus, config) if i < len(sentences)]
-    return [{"scores": [round(v, 6) for v in run[i].scores], "selected": run[i].selected} for i in numbers]
+    shared = sample[: config.expensive_sample]
+    fit = [i for i, s in enumerate(shared) if 6 <= len(s.offsets) <= 30 and any(s.entity_mask)]
+    return (fit or list(range(len(shared))))[: config.examples]

@@ -28,16 +28,12 @@ class Faithfulness:
         rates: fractions of the words that are selected (at least one word).
         sufficiency: (texts, rates) cos(embedding, embedding of the selected words alone); higher is better.
         comprehensiveness: (texts, rates) 1 - cos(embedding, embedding without them); higher is better.
-        token_rates: (texts, rates) the fraction of content tokens that these words are.
-        anchors: (texts, dim) embeddings of the texts.
         rationales: (texts, rates, dim) embeddings of the selected words; zero for texts without words.
     """
 
     rates: list[float]
     sufficiency: np.ndarray
     comprehensiveness: np.ndarray
-    token_rates: np.ndarray
-    anchors: Tensor
     rationales: Tensor
 
     def areas(self, curve: np.ndarray) -> np.ndarray:
@@ -87,8 +83,8 @@ def faithfulness(
         for alone in (True, False)
         if words
     ]
-    members = [tokens_of_words(t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
     if removal == "mask":
+        members = [tokens_of_words(t.offsets, t.content, r.words) for t, r in zip(tokens, results, strict=True)]
         kept = [_kept_tokens(tokens[i], members[i], words, alone) for i, words, alone in wanted]
         vectors = encoder.embed([tokens[i] for i, _, _ in wanted], kept)
     else:
@@ -110,20 +106,12 @@ def faithfulness(
                 sufficiency[i, j] = cosines[row_of[i, words, True]]
                 comprehensiveness[i, j] = 1 - cosines[row_of[i, words, False]]
                 rationales[i, j] = vectors[row_of[i, words, True]]
-    token_rates = [[_token_rate(tokens[i], members[i], words) for words in row] for i, row in enumerate(selections)]
-    return Faithfulness(
-        rates, sufficiency, comprehensiveness, np.array(token_rates, dtype=float).reshape(shape), whole, rationales
-    )
+    return Faithfulness(rates, sufficiency, comprehensiveness, rationales)
 
 
 def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...], alone: bool) -> list[bool]:
     chosen = {token for word in words for token in members[word]}
     return [(token in chosen) == alone for token in range(len(item))]
-
-
-def _token_rate(item: Tokens, members: list[list[int]], words: tuple[int, ...]) -> float:
-    number = sum(item.content)
-    return len({token for word in words for token in members[word]}) / number if number else float("nan")
 
 
 def top_words(scores: Sequence[float], rate: float, generator: np.random.Generator) -> list[int]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ..configuration_hardkuma import ENTITIES
 from ..data import LabelledSentence
@@ -15,25 +14,11 @@ from ..scoring_hardkuma import score_texts
 from .baselines.encoder import SentenceEncoder
 from .baselines.words import WordScores
 from .corpora import labels_of, read_corpus, texts_of
-from .faithfulness import RATES, Faithfulness, faithfulness
-from .metrics import (
-    Ranking,
-    WordSpan,
-    alignment,
-    f1_from_counts,
-    f1_of_selection,
-    gold_spans,
-    selected_spans,
-    span_counts,
-    span_f1,
-    stability,
-    uniformity,
-)
+from .faithfulness import RATES, faithfulness
+from .metrics import Ranking, f1_from_counts, f1_of_selection, gold_spans, selected_spans, span_counts, span_f1
 from .statistics import Interval, bootstrap, weighted_mean
 
 FAITHFULNESS = ("sufficiency", "comprehensiveness")
-GEOMETRY_RATE = 0.2
-PRECISION_RATE = 0.1  # near the share of entity words in the corpora
 Runs = Sequence[Sequence[WordScores]]
 Statistic = Callable[[np.ndarray], dict[str, float]]  # weights of the sentences -> values by name
 # Entity words that are easily missed: the share that is selected is measured for each sort.
@@ -60,11 +45,17 @@ def label_metrics(
     >>> label_metrics(sentences, [run], samples=10)["average_precision"]
     Interval(value=1.0, low=1.0, high=1.0)
     """
-    statistics: list[Statistic] = []
+    of_runs: list[list[Statistic]] = []
     for run in runs:
-        of_ranking = _ranking_statistic(sentences, run, seed) if ranked else _no_statistic
-        statistics.append(_joined(of_ranking, _decision_statistic(sentences, run)))
-    return _mean_of_runs(statistics, len(sentences), samples, seed)
+        parts = [] if not ranked else _of_ranking(sentences, run, seed)
+        chosen = [result.selected for result in run if result.selected is not None]
+        of_runs.append(parts + (_of_decisions(sentences, chosen) if len(chosen) == len(run) else []))
+
+    def statistic(weights: np.ndarray) -> dict[str, float]:
+        values = [{name: value for part in parts for name, value in part(weights).items()} for parts in of_runs]
+        return {name: float(np.mean([value[name] for value in values])) for name in values[0]}
+
+    return bootstrap(statistic, len(sentences), samples, seed=seed)
 
 
 def lower_case_metrics(
@@ -86,7 +77,7 @@ def lower_case_metrics(
     measured = bootstrap(statistic, len(sentences), samples, seed=seed)
     if ranked:
         values = [Ranking(labels, [one.scores for one in run]).curve().average_precision() for run in runs]
-        measured["average_precision_lower"] = _value(float(np.mean(values)))
+        measured["average_precision_lower"] = Interval(float(np.mean(values)), float("nan"), float("nan"))
     return measured
 
 
@@ -105,50 +96,19 @@ def hard_words(sentences: Sequence[LabelledSentence]) -> dict[str, list[list[int
     }
 
 
-def _mean_of_runs(statistics: Sequence[Statistic], sentences: int, samples: int, seed: int) -> dict[str, Interval]:
-    def statistic(weights: np.ndarray) -> dict[str, float]:
-        values = [one(weights) for one in statistics]
-        return {name: float(np.mean([value[name] for value in values])) for name in values[0]}
-
-    return bootstrap(statistic, sentences, samples, seed=seed)
-
-
-def _joined(first: Statistic, second: Statistic) -> Statistic:
-    return lambda weights: first(weights) | second(weights)
-
-
-def _no_statistic(weights: np.ndarray) -> dict[str, float]:
-    return {}
-
-
-def _ranking_statistic(sentences: Sequence[LabelledSentence], run: Sequence[WordScores], seed: int) -> Statistic:
+def _of_ranking(sentences: Sequence[LabelledSentence], run: Sequence[WordScores], seed: int) -> list[Statistic]:
     labels = labels_of(sentences)
     ranking = Ranking(labels, [result.scores for result in run])
-    of_spans = _span_statistic(top_of_corpus(labels, run, seed), sentences)
-
-    def statistic(weights: np.ndarray) -> dict[str, float]:
-        curve = ranking.curve(weights)
-        return {
-            "average_precision": curve.average_precision(),
-            "auroc": curve.auroc(),
-            "f1_at_gold_rate": curve.f1_at_gold_rate(),
-            "best_f1": curve.best_f1(),
-            "precision_at_rate": curve.precision_at_rate(PRECISION_RATE),
-            **of_spans(weights),
-        }
-
-    return statistic
+    return [
+        lambda weights: ranking.curve(weights).numbers(),
+        _of_spans(top_of_corpus(labels, run, seed), sentences),
+    ]
 
 
-def _decision_statistic(sentences: Sequence[LabelledSentence], run: Sequence[WordScores]) -> Statistic:
-    """Of runs that decide by themselves; nothing of the others."""
-    chosen = [result.selected for result in run if result.selected is not None]
-    if len(chosen) < len(run):
-        return _no_statistic
+def _of_decisions(sentences: Sequence[LabelledSentence], chosen: list[list[bool]]) -> list[Statistic]:
     counts = f1_of_selection(labels_of(sentences), chosen)
     hard = {f"recall_{name}": f1_of_selection(labels, chosen) for name, labels in hard_words(sentences).items()}
     sizes = np.array([[sum(row), len(row)] for row in chosen], dtype=float)
-    of_spans = _span_statistic(chosen, sentences, "_own")
 
     def statistic(weights: np.ndarray) -> dict[str, float]:
         hits, selected, entities = weights @ counts
@@ -158,29 +118,22 @@ def _decision_statistic(sentences: Sequence[LabelledSentence], run: Sequence[Wor
             "recall_own": _ratio(hits, entities),
             "selection_rate": _ratio(*(weights @ sizes)),
             **{name: _ratio(*(weights @ rows)[[0, 2]]) for name, rows in hard.items()},
-            **of_spans(weights),
         }
 
-    return statistic
+    return [statistic, _of_spans(chosen, sentences, "_own")]
 
 
-def _span_statistic(chosen: list[list[bool]], sentences: Sequence[LabelledSentence], suffix: str = "") -> Statistic:
+def _of_spans(chosen: list[list[bool]], sentences: Sequence[LabelledSentence], suffix: str = "") -> Statistic:
     pairs = [(selected_spans(row), gold_spans(one.tags)) for row, one in zip(chosen, sentences, strict=True)]
-    counts = {f"span_f1_{match}{suffix}": _span_rows(pairs, match) for match in ("exact", "overlap")}
+    counts = {
+        f"span_f1_{match}{suffix}": np.array([span_counts(*pair, match) for pair in pairs], dtype=float).reshape(-1, 4)
+        for match in ("exact", "overlap")
+    }
     return lambda weights: {name: span_f1(weights @ rows) for name, rows in counts.items()}
-
-
-def _span_rows(pairs: Sequence[tuple[list[WordSpan], list[WordSpan]]], match: str) -> np.ndarray:
-    return np.array([span_counts(*pair, match) for pair in pairs], dtype=float).reshape(-1, 4)
 
 
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else float("nan")
-
-
-def _value(value: float) -> Interval:
-    """A value without bounds."""
-    return Interval(value, float("nan"), float("nan"))
 
 
 def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], seed: int = 0) -> list[list[bool]]:
@@ -191,15 +144,11 @@ def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], se
     [[False, True], [False]]
     """
     values = np.array([score for result in run for score in result.scores])
-    number = sum(map(sum, labels))
     order = np.lexsort((np.random.default_rng(seed).random(len(values)), -values))
     top = np.zeros(len(values), dtype=bool)
-    top[order[:number]] = True
-    chosen, first = [], 0
-    for result in run:
-        chosen.append(top[first : first + len(result.scores)].tolist())
-        first += len(result.scores)
-    return chosen
+    top[order[: sum(map(sum, labels))]] = True
+    ends = np.cumsum([len(result.scores) for result in run])[:-1]
+    return [part.tolist() for part in np.split(top, ends)]
 
 
 def precision_recall(sentences: Sequence[LabelledSentence], runs: Runs) -> dict[str, list[float]]:
@@ -217,44 +166,19 @@ def faithfulness_metrics(
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[dict[str, Interval], dict[str, list[float]], dict[str, np.ndarray]]:
-    """Areas under the sufficiency and comprehensiveness curves with intervals, alignment and uniformity of the
-    rationales without; the mean curves; and the areas of each sentence. All are means over runs, each with its own
-    encoder."""
-    pairs = zip(encoders, runs, strict=True)
-    curves_of_runs = [faithfulness(encoder, run, rates, removal, seed) for encoder, run in pairs]
-    areas = {name: np.mean([one.areas(getattr(one, name)) for one in curves_of_runs], axis=0) for name in FAITHFULNESS}
+    """Areas under the sufficiency and comprehensiveness curves with intervals; the mean curves; and the areas of each
+    sentence. All are means over runs, each with its own encoder."""
+    found = [faithfulness(encoder, run, rates, removal, seed) for encoder, run in zip(encoders, runs, strict=True)]
+    areas = {name: np.mean([one.areas(getattr(one, name)) for one in found], axis=0) for name in FAITHFULNESS}
 
     def statistic(weights: np.ndarray) -> dict[str, float]:
         return {name: weighted_mean(values, weights) for name, values in areas.items()}
 
     curves = {"rates": list(map(float, rates))}
-    for name in (*FAITHFULNESS, "token_rates"):
-        stacked = np.stack([getattr(one, name) for one in curves_of_runs])
-        curves[name] = [round(float(value), 4) for value in np.nanmean(stacked, axis=(0, 1))]
-    intervals = bootstrap(statistic, len(runs[0]), samples, seed=seed)
-    return intervals | _geometry(curves_of_runs), curves, areas
-
-
-def _geometry(curves_of_runs: Sequence[Faithfulness]) -> dict[str, Interval]:
-    """Alignment of anchors and rationales at the rate nearest to GEOMETRY_RATE, and uniformity of both."""
-    values: dict[str, list[float]] = {"alignment": [], "uniformity_anchor": [], "uniformity_rationale": []}
-    for one in curves_of_runs:
-        nearest = int(np.argmin(np.abs(np.array(one.rates) - GEOMETRY_RATE)))
-        present = torch.tensor(np.isfinite(one.sufficiency[:, nearest]))
-        anchors, rationales = one.anchors[present], one.rationales[present, nearest]
-        if len(anchors) < 2:
-            return {}
-        values["alignment"].append(alignment(anchors, rationales))
-        values["uniformity_anchor"].append(uniformity(anchors))
-        values["uniformity_rationale"].append(uniformity(rationales))
-    return {name: _value(float(np.mean(row))) for name, row in values.items()}
-
-
-def stability_metrics(runs: Runs, rate: float = 0.2) -> dict[str, Interval]:
-    """Agreement between runs; empty for a single one."""
-    if len(runs) < 2:
-        return {}
-    return {f"stability_{name}": _value(value) for name, value in stability(runs, rate).items()}
+    for name in FAITHFULNESS:
+        mean = np.nanmean(np.stack([getattr(one, name) for one in found]), axis=(0, 1))
+        curves[name] = [round(float(value), 4) for value in mean]
+    return bootstrap(statistic, len(runs[0]), samples, seed=seed), curves, areas
 
 
 def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = True) -> dict[str, float]:

@@ -1,30 +1,17 @@
-"""Metrics of word scores, of selected words and of embeddings, each by name and with its direction.
-
-METRICS["average_precision"].compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
-as_evaluate("average_precision").compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
-"""
+"""Metrics of word scores, of selected words and of embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..common.arguments import find_named
-from ..common.packages import require
 from ..configuration_hardkuma import check_choice
 from ..pooling_hardkuma import normalize
-from .baselines.encoder import SentenceEncoder
-from .baselines.words import WordScores, text_words
-from .faithfulness import RATES, faithfulness, top_words
-from .statistics import spearman
 
-CITATION = "HardKuma: learned token gates on sentence encoders."
 WordSpan = tuple[int, int]
 
 # ---- scores against labels ------------------------------------------------------------------------------------------
@@ -52,6 +39,16 @@ class Curve:
     @property
     def positives(self) -> float:
         return float(self.hits[-1])
+
+    def numbers(self) -> dict[str, float]:
+        """What this curve says, by the names of the benchmark."""
+        return {
+            "average_precision": self.average_precision(),
+            "auroc": self.auroc(),
+            "f1_at_gold_rate": self.f1_at_gold_rate(),
+            "best_f1": self.best_f1(),
+            "precision_at_rate": self.precision_at_rate(),
+        }
 
     def hits_at(self, number: float) -> float:
         """Entity words among the first `number` words (expected, where ties cross that place)."""
@@ -237,61 +234,6 @@ def span_f1(counts: np.ndarray) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-# ---- do two runs say the same? --------------------------------------------------------------------------------------
-
-
-def jaccard(first: Sequence[int], second: Sequence[int]) -> float:
-    """|A and B| / |A or B|; 1 if both are empty.
-
-    >>> jaccard([1, 2], [2, 3]).__round__(4)
-    0.3333
-    """
-    union = set(first) | set(second)
-    return len(set(first) & set(second)) / len(union) if union else 1.0
-
-
-def stability(runs: Sequence[Sequence[WordScores]], rate: float = 0.2, seed: int = 0) -> dict[str, float]:
-    """Agreement between runs (seeds): the mean over pairs of runs and over sentences of two words or more.
-
-    Args:
-        runs: for each seed, the word scores of the same texts.
-        rate: fraction of words that counts as selected, for the overlap.
-
-    Returns:
-        `spearman` of the scores and `jaccard` of the selections; higher is better. NaN for a single run.
-
-    >>> run = [WordScores("a b c", [(0, 1), (2, 3), (4, 5)], [0.1, 0.2, 0.3])]
-    >>> stability([run, run])
-    {'spearman': 1.0, 'jaccard': 1.0}
-    """
-    correlations, overlaps = [], []
-    for one, other in combinations(runs, 2):
-        for a, b in zip(one, other, strict=True):
-            if a.words != b.words:
-                raise ValueError(f"the runs saw different words of {a.text[:40]!r}; give the same texts and offsets.")
-            if len(a.words) < 2:
-                continue
-            correlations.append(spearman(a.scores, b.scores))
-            picks = [top_words(x.scores, rate, np.random.default_rng([seed, *x.text.encode()])) for x in (a, b)]
-            overlaps.append(jaccard(*picks))
-    return {"spearman": _mean(correlations), "jaccard": _mean(overlaps)}
-
-
-def selection_rate(selected: Sequence[Sequence[int]]) -> float:
-    """Share of words that are selected.
-
-    >>> selection_rate([[1, 0], [0, 0]])
-    0.25
-    """
-    flat = [bool(value) for row in selected for value in row]
-    return sum(flat) / len(flat) if flat else float("nan")
-
-
-def _mean(values: Sequence[float]) -> float:
-    finite = [value for value in values if np.isfinite(value)]
-    return float(np.mean(finite)) if finite else float("nan")
-
-
 # ---- embeddings on the unit sphere (Wang and Isola, 2020) -----------------------------------------------------------
 
 
@@ -316,205 +258,3 @@ def uniformity(vectors: Tensor, scale: float = 2.0) -> float:
         raise ValueError(f"at least 2 vectors (number, dim) expected, got {tuple(vectors.shape)}.")
     distances = torch.pdist(normalize(vectors.double()))
     return float(torch.logsumexp(-scale * distances.square(), 0) - torch.tensor(float(len(distances))).log())
-
-
-# ---- by name --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WordMetric:
-    """A metric over the words of many sentences.
-
-    Attributes:
-        higher_is_better: True, False, or None where neither is (a rate).
-        predictions, references: what is given per sentence: "scores", "decisions" (0/1), "labels" (0/1), "tags",
-            "vector", "text", or None where there is no reference.
-        function: (predictions, references, **options) -> value.
-    """
-
-    name: str
-    description: str
-    higher_is_better: bool | None
-    predictions: str
-    references: str | None
-    function: Callable[..., float]
-
-    @property
-    def direction(self) -> str:
-        return {True: "higher is better", False: "lower is better", None: "neither direction is better"}[
-            self.higher_is_better
-        ]
-
-    def compute(
-        self, *, predictions: Sequence[Any], references: Sequence[Any] | None = None, **options: Any
-    ) -> dict[str, float]:
-        """{name: value}.
-
-        >>> METRICS["f1"].compute(predictions=[[1, 1, 0]], references=[[1, 0, 0]])
-        {'f1': 0.6666666666666666}
-        """
-        if self.references is None:
-            return {self.name: self.function(predictions, **options)}
-        if references is None or len(references) != len(predictions):
-            got = "none" if references is None else str(len(references))
-            raise ValueError(f"{self.name} needs one reference ({self.references}) per prediction, got {got}.")
-        return {self.name: self.function(predictions, references, **options)}
-
-
-def _of_curve(name: str, description: str) -> WordMetric:
-    def function(predictions: Sequence[Any], references: Sequence[Any], **options: Any) -> float:
-        return getattr(Ranking(references, predictions).curve(), name)(**options)
-
-    return WordMetric(name, description, True, "scores", "labels", function)
-
-
-def _f1(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    return f1_from_counts(f1_of_selection(references, predictions).sum(0))
-
-
-def _of_spans(match: str, description: str) -> WordMetric:
-    def function(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-        pairs = zip(predictions, references, strict=True)
-        rows = [span_counts(selected_spans(chosen), gold_spans(tags), match) for chosen, tags in pairs]
-        return span_f1(np.array(rows).sum(0))
-
-    return WordMetric(f"span_f1_{match}", description, True, "decisions", "tags", function)
-
-
-def _of_faithfulness(name: str, description: str) -> WordMetric:
-    def function(
-        predictions: Sequence[Any],
-        references: Sequence[str],
-        encoder: SentenceEncoder,
-        words: Sequence[Any] | None = None,
-        rates: Sequence[float] = RATES,
-        removal: str = "mask",
-    ) -> float:
-        spans = text_words(references, words)
-        results = [WordScores(text, s, list(p)) for text, s, p in zip(references, spans, predictions, strict=True)]
-        measured = faithfulness(encoder, results, rates, removal)
-        return float(np.nanmean(measured.areas(getattr(measured, name))))
-
-    return WordMetric(name, description, True, "scores", "text", function)
-
-
-def _agreement(predictions: Sequence[Any], references: Sequence[Any]) -> float:
-    return _mean([spearman(a, b) for a, b in zip(predictions, references, strict=True)])
-
-
-def _overlap(predictions: Sequence[Any], references: Sequence[Any], rate: float = 0.2, seed: int = 0) -> float:
-    def top(scores: Sequence[float]) -> list[int]:
-        return top_words(scores, rate, np.random.default_rng(seed))
-
-    return _mean([jaccard(top(a), top(b)) for a, b in zip(predictions, references, strict=True)])
-
-
-def _alignment(predictions: Sequence[Any], references: Sequence[Any], power: float = 2.0) -> float:
-    return alignment(torch.as_tensor(np.array(predictions)), torch.as_tensor(np.array(references)), power)
-
-
-def _uniformity(predictions: Sequence[Any], scale: float = 2.0) -> float:
-    return uniformity(torch.as_tensor(np.array(predictions)), scale)
-
-
-_ALL = (
-    _of_curve("average_precision", "Area under the precision-recall curve of the words of all sentences together."),
-    _of_curve("auroc", "Probability that an entity word outscores another word, ties half."),
-    WordMetric("f1", "F1 of the words that a model selects by its own threshold.", True, "decisions", "labels", _f1),
-    _of_curve("f1_at_gold_rate", "F1 when the top words are selected, as many as there are entity words."),
-    _of_curve("best_f1", "F1 at the threshold that is best for the labels: an upper bound."),
-    _of_curve("precision_at_rate", "Share of entity words among the top words of all sentences, at `rate` (0.1)."),
-    _of_spans("exact", "F1 of runs of selected words against entities with the same first and last word."),
-    _of_spans("overlap", "F1 of runs of selected words against entities that share a word with them."),
-    WordMetric("selection_rate", "Share of words that are selected.", None, "decisions", None, selection_rate),
-    _of_faithfulness(
-        "sufficiency", "Cosine of the top words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=."
-    ),
-    _of_faithfulness(
-        "comprehensiveness",
-        "1 - cosine of the other words' embedding to the sentence's, mean over rates of 5 to 50%. Needs encoder=.",
-    ),
-    WordMetric(
-        "stability_spearman", "Rank correlation of two runs, mean over sentences.", True, "scores", "scores", _agreement
-    ),
-    WordMetric(
-        "stability_jaccard",
-        "Overlap of two runs' top words at `rate` (0.2), mean over sentences.",
-        True,
-        "scores",
-        "scores",
-        _overlap,
-    ),
-    WordMetric(
-        "alignment",
-        "Mean squared distance between the unit vectors of a pair (anchor and rationale).",
-        False,
-        "vector",
-        "vector",
-        _alignment,
-    ),
-    WordMetric(
-        "uniformity",
-        "How evenly unit vectors cover the sphere: log mean Gaussian potential.",
-        False,
-        "vector",
-        None,
-        _uniformity,
-    ),
-)
-METRICS: dict[str, WordMetric] = {metric.name: metric for metric in _ALL}
-
-
-def find_metric(name: str) -> WordMetric:
-    """The metric of that name, or an error that lists them.
-
-    >>> find_metric("alignment").direction
-    'lower is better'
-    """
-    return find_named("metric", name, METRICS)
-
-
-def as_evaluate(name: str, **options: Any) -> Any:
-    """An `evaluate.Metric`, made without any download: `compute`, `add_batch` and `evaluate.combine` work.
-
-    Args:
-        options: for every computation (`rate=0.2`, `encoder=...`).
-
-    >>> metric = as_evaluate("auroc")
-    >>> metric.compute(predictions=[[0.9, 0.1]], references=[[1, 0]])
-    {'auroc': 1.0}
-    """
-    metric = find_metric(name)
-    evaluate, datasets = require("evaluate", "benchmark"), require("datasets", "benchmark")
-    many = datasets.Sequence
-    types = {
-        "scores": many(datasets.Value("float64")),
-        "vector": many(datasets.Value("float64")),
-        "decisions": many(datasets.Value("int64")),
-        "labels": many(datasets.Value("int64")),
-        "tags": many(datasets.Value("string")),
-        "text": datasets.Value("string"),
-    }
-    features = {"predictions": types[metric.predictions]}
-    if metric.references is not None:
-        features["references"] = types[metric.references]
-
-    base: Any = evaluate.Metric
-
-    class HardKumaMetric(base):
-        higher_is_better = metric.higher_is_better
-
-        def _info(self) -> Any:
-            return evaluate.MetricInfo(
-                module_name=metric.name,
-                description=f"{metric.description} ({metric.direction})",
-                citation=CITATION,
-                inputs_description=f"predictions: {metric.predictions}; references: {metric.references}, per sentence",
-                features=datasets.Features(features),
-            )
-
-        def _compute(self, predictions: Any, references: Any = None, **more: Any) -> dict[str, float]:
-            return metric.compute(predictions=predictions, references=references, **{**options, **more})
-
-    HardKumaMetric.__name__ = metric.name
-    return HardKumaMetric(config_name=metric.name)

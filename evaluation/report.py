@@ -7,48 +7,29 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
-from ..common.files import write_atomically
 from ..common.packages import available, require
 from ..common.rendering.html import document_head, page_foot, shade
 from ..common.rendering.style import BASE_STYLE
 from ..data import LabelledSentence
 from ..gate_head_hardkuma import count_at_rate
-from .baselines.registry import GATES, REFERENCE
+from .baselines.registry import REFERENCE
 from .results import MethodResult
 from .tables import LEGEND, Table, cell, corpus_tables, in_order, values_of
 
-COLOURED = 6  # lines of a plot that have colours
+BEST = 6  # lines of a plot; nobody can follow one of twenty-five
 BOLD_RATE = 0.2  # words among the top fifth of their sentence are underlined in the examples
-# Readable on white and on near-black; told apart by line style as well as by colour.
+# Readable on white and on near-black.
 COLORS = ("#2f6fde", "#d9730d", "#1a9e5c", "#c2379a", "#8a6fd1", "#b08900", "#d64545", "#0e94a6", "#7d8b2f", "#8c8c8c")
-STYLES = ("solid", "dashed", "dotted", "dashdot")
-GREY: Mapping[str, Any] = {"color": "#9aa0a6", "linestyle": "solid", "linewidth": 0.8, "zorder": 1}
 _INK = "#010203"  # stands for the page's text colour
-_WIDTH, _HEIGHT = 4.6, 3.5  # inches; small, so that labels stay readable on a phone
-
-
-def write_report(
-    path: str | Path,
-    results: Sequence[MethodResult],
-    examples: Mapping[str, Sequence[LabelledSentence]],
-    command: str,
-    notes: Sequence[str] = (),
-) -> Path:
-    """Write the report.
-
-    Args:
-        results: of any number of corpora and methods.
-        examples: by corpus, the sentences that `MethodResult.examples` score.
-        command: how the results were made.
-        notes: what was left out, and why.
-    """
-    path = Path(path)
-    write_atomically(path, report_html(results, examples, command, notes))
-    return path
+_WIDTH = 4.6  # inches; small, so that labels stay readable on a phone
+# The measure whose best methods are drawn, the curve and its two rows of numbers, and what they are.
+_PLOTS = (
+    ("average_precision", "precision_recall", "recall", "precision", "recall"),
+    ("sufficiency", "faithfulness", "rates", "sufficiency", "share of words selected"),
+    ("comprehensiveness", "faithfulness", "rates", "comprehensiveness", "share of words selected"),
+)
 
 
 def report_html(
@@ -57,7 +38,14 @@ def report_html(
     command: str,
     notes: Sequence[str] = (),
 ) -> str:
-    """The report as a string; see `write_report`."""
+    """The report.
+
+    Args:
+        results: of any number of corpora and methods.
+        examples: by corpus, the sentences that `MethodResult.examples` score.
+        command: how the results were made.
+        notes: what was left out, and why.
+    """
     corpora = list(dict.fromkeys(result.corpus for result in results))
     by_corpus = {name: in_order([result for result in results if result.corpus == name]) for name in corpora}
     links = " ".join(f'<a href="#corpus-{i}">{escape(name)}</a>' for i, name in enumerate(corpora))
@@ -73,11 +61,12 @@ def report_html(
         parts.append(_plots(name, of_corpus))
         parts.append(_examples(of_corpus, examples.get(name, ())))
         parts.append("</section>")
-    parts.append(f'<section><h2>How to read this</h2><p class="small">{escape(" ".join(LEGEND))}</p>')
+    parts.append(f'<section><h2>How to read this</h2><p class="small">{escape(LEGEND)}</p>')
     if notes:
         parts.append(f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>")
-    parts.append(_versions(results))
-    parts.append(f"</section>{page_foot()}")
+    known = {name: version for result in results for name, version in result.versions.items()}
+    listed = ", ".join(f"{name} {version}" for name, version in known.items())
+    parts.append(f'<p class="small">{escape(listed)}</p></section>{page_foot()}')
     return "\n".join(parts)
 
 
@@ -113,81 +102,19 @@ def _best(results: Sequence[MethodResult], name: str) -> float | None:
 
 
 def _plots(corpus: str, results: Sequence[MethodResult]) -> str:
-    measured = [result for result in results if result.metrics]
     if not available("matplotlib"):
         return "<p>The plots need matplotlib: <code>pip install 'hardkuma[benchmark]'</code></p>"
-    styles = _styles(measured)
-    recalls = [
-        (r.curves["precision_recall"]["recall"], r.curves["precision_recall"]["precision"], styles[r.method])
-        for r in measured
-        if r.curves.get("precision_recall", {}).get("recall")
-    ]
     figures = []
-    if recalls:
-        plot = line_plot(recalls, "recall", "precision", f"{corpus} precision and recall", (0, 1), (0, 1))
-        figures.append((plot, "Precision and recall of entity words."))
-    for name in ("sufficiency", "comprehensiveness"):
-        lines = [
-            (r.curves["faithfulness"]["rates"], r.curves["faithfulness"][name], styles[r.method])
-            for r in measured
-            if name in r.curves.get("faithfulness", {})
-        ]
-        if lines:
-            plot = line_plot(lines, "share of words selected", name, f"{corpus} {name}")
-            figures.append((plot, f"{name.capitalize()} over selection rates; higher is better."))
-    if measured:
-        figures.append((_cost_plot(corpus, measured, styles), "Cost against quality. Numbers as in the key."))
-    drawn = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
-    others = len(measured) - COLOURED
-    said = (
-        f'<p class="small">The {COLOURED} leading methods have colours; {others} others are grey.</p>' if others > 0 else ""
-    )
-    return f'<h3>Curves</h3>{said}{_key(measured, styles)}<div class="plots">{drawn}</div>'
-
-
-def _styles(results: Sequence[MethodResult]) -> dict[str, Mapping[str, Any]]:
-    """How each method is drawn: the leading ones in colour, all others in grey, which would hide them."""
-    leading = _leading_methods(results)
-    coloured = [result for result in results if result.method in leading]
-    styles = {result.method: style_of(i, result.role == GATES) for i, result in enumerate(coloured)}
-    return {result.method: styles.get(result.method, GREY) for result in results}
-
-
-def _leading_methods(results: Sequence[MethodResult], number: int = COLOURED) -> set[str]:
-    """The methods that a plot tells apart: by each measure in turn the best gates, then the best of all others, and on.
-
-    With all in colour nobody can follow one of twenty-five lines.
-    """
-    rankings = []
-    for metric in ("average_precision", "sufficiency", "comprehensiveness"):
-        ranked = sorted((r for r in results if r.value(metric) is not None), key=lambda r: -(r.value(metric) or 0.0))
-        gates, others = ([r.method for r in ranked if (r.role == GATES) == wanted] for wanted in (True, False))
-        rankings.append(gates[:1] + others + gates[1:])
-    in_turn = [method for rank in zip_longest(*rankings) for method in rank if method is not None]
-    in_turn += [result.method for result in results]
-    return set(list(dict.fromkeys(in_turn))[:number])
-
-
-def _cost_plot(corpus: str, results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
-    points = [
-        (max(1000 * r.seconds_per_sentence, 1e-3), precision, str(i + 1), styles[r.method])
-        for i, r in enumerate(results)
-        if (precision := r.value("average_precision")) is not None
-    ]
-    return scatter_plot(points, "ms per sentence", "average precision", f"{corpus} cost")
-
-
-def _key(results: Sequence[MethodResult], styles: Mapping[str, Any]) -> str:
-    items = []
-    for i, result in enumerate(results):
-        style = styles[result.method]
-        css = f"border-top:{max(2, round(style['linewidth']))}px {_css_line(style['linestyle'])} {style['color']}"
-        items.append(f'<li><span class="swatch" style="{css}"></span>{i + 1}. {escape(result.title)}</li>')
-    return f'<ol class="key">{"".join(items)}</ol>'
-
-
-def _css_line(style: str) -> str:
-    return {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dashdot": "double"}[style]
+    for metric, curve, x, y, x_label in _PLOTS:
+        drawn = [result for result in results if result.curves.get(curve, {}).get(y)]
+        best = sorted(drawn, key=lambda result: -(result.value(metric) or 0.0))[:BEST]
+        if best:
+            lines = {result.title: (result.curves[curve][x], result.curves[curve][y]) for result in best}
+            name = metric.replace("_", " ")
+            caption = f"The {len(best)} best by {name}, of {len(drawn)}."
+            plot = line_plot(lines, x_label, y, f"{corpus} {name}")
+            figures.append(f"<figure>{plot}<figcaption>{escape(caption)}</figcaption></figure>")
+    return f'<h3>Curves</h3><div class="plots">{"".join(figures)}</div>'
 
 
 def _examples(results: Sequence[MethodResult], sentences: Sequence[LabelledSentence]) -> str:
@@ -228,86 +155,20 @@ def _shaded_words(sentence: LabelledSentence, example: Mapping[str, Any]) -> str
     return " ".join(pieces)
 
 
-def _versions(results: Sequence[MethodResult]) -> str:
-    known: dict[str, str] = {}
-    for result in results:
-        known |= result.versions
-    listed = ", ".join(f"{name} {version}" for name, version in known.items())
-    return f'<p class="small">{escape(listed)}</p>'
-
-
 # ---- plots: SVG text that follows the page's text colour, in light and in dark --------------------------------------
 
 
-def style_of(number: int, highlight: bool = False) -> dict[str, Any]:
-    """Colour, line style and width of the n-th line.
+def line_plot(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_label: str, y_label: str, title: str) -> str:
+    """Lines of (x, y) by name, as SVG.
 
-    >>> style_of(0)["color"] == style_of(10)["color"], style_of(0)["linestyle"], style_of(10)["linestyle"]
-    (True, 'solid', 'dashed')
-    """
-    return {
-        "color": COLORS[number % len(COLORS)],
-        "linestyle": STYLES[number // len(COLORS) % len(STYLES)],
-        "linewidth": 3.0 if highlight else 1.3,
-        "zorder": 3 if highlight else 2,
-    }
-
-
-def line_plot(
-    lines: Sequence[tuple[Sequence[float], Sequence[float], Mapping[str, Any]]],
-    x_label: str,
-    y_label: str,
-    title: str,
-    x_range: tuple[float, float] | None = None,
-    y_range: tuple[float, float] | None = None,
-) -> str:
-    """Lines of (x, y, style) as SVG.
-
-    >>> line_plot([([0, 1], [0, 1], style_of(0))], "recall", "precision", "a plot")[:30]
+    >>> line_plot({"norm": ([0, 1], [0, 1])}, "recall", "precision", "a plot")[:30]
     '<svg role="img" aria-label="a '
     """
-    figure, axes = _axes(x_label, y_label)
-    for x, y, style in lines:
-        axes.plot(x, y, **style)
-    if x_range is not None:
-        axes.set_xlim(*x_range)
-    if y_range is not None:
-        axes.set_ylim(*y_range)
+    figure, axes = _axes(x_label, y_label, 3.3 + 0.19 * math.ceil(len(lines) / 2))
+    for number, (name, (x, y)) in enumerate(lines.items()):
+        axes.plot(x, y, color=COLORS[number % len(COLORS)], label=name.replace("$", r"\$"))
+    figure.legend(loc="outside lower center", ncols=2, labelcolor=_INK, frameon=False, fontsize=8.5)
     return _svg(figure, title)
-
-
-def scatter_plot(
-    points: Sequence[tuple[float, float, str, Mapping[str, Any]]], x_label: str, y_label: str, title: str
-) -> str:
-    """Points of (x, y, short label, style) over a logarithmic x axis, as SVG."""
-    figure, axes = _axes(x_label, y_label)
-    axes.set_xscale("log")
-    for x, y, _, style in points:
-        axes.scatter([x], [y], color=style["color"], s=60 if style["linewidth"] > 2 else 28, zorder=style["zorder"])
-    axes.margins(x=0.12, y=0.1)
-    figure.draw_without_rendering()  # fixes the scales, so that labels can be placed in pixels
-    taken = [tuple(axes.transData.transform((x, y))) for x, y, _, _ in points]
-    for (x, y, label, _), here in zip(points, list(taken), strict=True):
-        shift = _free_spot(here, taken)
-        axes.annotate(
-            label, (x, y), xytext=shift, textcoords="offset points", fontsize=9, color=_INK, ha="center", va="center"
-        )
-    return _svg(figure, title)
-
-
-def _free_spot(here: tuple[float, float], taken: list[tuple[float, float]]) -> tuple[float, float]:
-    """Where around a point a label covers no point and no label; the offset in points, noted in `taken`."""
-    scale = 100 / 72  # pixels per point at matplotlib's resolution
-    ring = [(r * cos, r * sin) for r in (10, 18, 26) for cos, sin in _DIRECTIONS]
-    for dx, dy in ring:
-        spot = (here[0] + dx * scale, here[1] + dy * scale)
-        if all(abs(spot[0] - x) > 15 or abs(spot[1] - y) > 13 for x, y in taken):
-            taken.append(spot)
-            return dx, dy
-    return ring[0]
-
-
-_DIRECTIONS = ((0.8, 0.6), (0.8, -0.6), (-0.8, 0.6), (-0.8, -0.6), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
 def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label: str, title: str) -> str:
@@ -326,7 +187,7 @@ def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label
     return _svg(figure, title)
 
 
-def _axes(x_label: str, y_label: str, height: float = _HEIGHT) -> tuple[Any, Any]:
+def _axes(x_label: str, y_label: str, height: float) -> tuple[Any, Any]:
     require("matplotlib", "benchmark")
     from matplotlib.figure import Figure
 
@@ -388,9 +249,6 @@ td.best { box-shadow: inset 0 -2px var(--accent); }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem; }
 figure { margin: 0; padding: .75rem; background: var(--card); border-radius: .5rem; color: var(--ink); }
 figure svg { width: 100%; height: auto; display: block; } figcaption { color: var(--soft); font-size: .875rem; }
-.key { list-style: none; padding: 0; margin: .5rem 0 1rem; display: grid; font-size: .875rem; gap: .1rem 1rem;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr)); }
-.swatch { display: inline-block; width: 1.8rem; margin-right: .5rem; vertical-align: middle; }
 details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; padding: .5rem .75rem; }
 summary { cursor: pointer; overflow-wrap: anywhere; } dl { margin: .5rem 0 0; }
 dl > div { display: grid; grid-template-columns: 15rem 1fr; gap: 0 1rem; padding: .3rem 0;

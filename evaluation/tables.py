@@ -23,8 +23,8 @@ class Column:
     interval: bool = False
 
 
-PASSES = (Column("passes", "passes / sentence ↓"),)
-COST = (*PASSES, Column("milliseconds", "ms / sentence ↓"))
+PASSES = Column("passes", "passes / sentence ↓")
+COST = (PASSES, Column("milliseconds", "ms / sentence ↓"))
 ENTITY_COLUMNS = (
     Column("average_precision", "AP ↑", interval=True),
     Column("f1_own", "F1 own ↑", interval=True),
@@ -77,46 +77,32 @@ def corpus_tables(results: Sequence[MethodResult]) -> list[Table]:
     sampled = [result for result in results if result.sentences == full]
     deciding = [result for result in sampled if result.value("recall_own") is not None]
     faithful = [result for result in results if result.value("sufficiency") is not None]
-    tables = [Table("Entity words", f"{_size(sampled)}.", ENTITY_COLUMNS, in_order(sampled))]
+    size = f"{full} sentences, {sampled[0].words:,} words, the same for every row." if sampled else ""
+    tables = [Table("Entity words", size, ENTITY_COLUMNS, in_order(sampled))]
     if len(sampled) < len(results):
         ranked = [result for result in results if result.common]
         number = min((int(result.common.get("sentences") or 0) for result in ranked), default=0)
         note = f"The first {number} of these sentences, for every row: methods of many passes beside the others."
         tables.append(Table("Entity words, methods of many passes too", note, COMMON_COLUMNS, in_order(ranked, "common")))
     if deciding:
+        digits, small = (deciding[0].metrics[f"recall_{name}"].get("words", 0) for name in ("digits", "lower_case"))
+        hard = f"{digits} entity words with a digit and {small} in lower case"
+        note = f"Share of entity words that are selected: of all, of {hard}. {size}"
         ordered = in_order(deciding, "recall_own")
-        tables.append(Table("Entity words that are easily missed", _recall_note(deciding), RECALL_COLUMNS, ordered))
+        tables.append(Table("Entity words that are easily missed", note, RECALL_COLUMNS, ordered))
     if faithful:
-        ordered = in_order(faithful, "sufficiency")
-        tables.append(Table("Faithfulness", _faithfulness_note(faithful), FAITHFULNESS_COLUMNS, ordered))
+        number = max(len(values) for result in faithful for values in result.areas.values())
+        note = f"The first {number} sentences of the sample, the same for every row."
+        if (gates := faithful_gates(faithful)) is not None:
+            note += f" Gates - method: how much more {gates.title} have than the row, with a 95% interval (bootstrap over "
+            note += "the same sentences of both)."
+        tables.append(Table("Faithfulness", note, FAITHFULNESS_COLUMNS, in_order(faithful, "sufficiency")))
     return [replace(table, columns=_filled(table)) for table in tables if table.results]
 
 
 def _filled(table: Table) -> tuple[Column, ...]:
     """The columns in which any row has something."""
     return tuple(column for column in table.columns if any(cell(result, column) for result in table.results))
-
-
-def _size(results: Sequence[MethodResult]) -> str:
-    return f"{results[0].sentences} sentences, {results[0].words:,} words, the same for every row" if results else ""
-
-
-def _recall_note(results: Sequence[MethodResult]) -> str:
-    metrics = results[0].metrics
-    digits, small = (metrics[f"recall_{name}"].get("words", 0) for name in ("digits", "lower_case"))
-    hard = f"{digits} entity words with a digit and {small} in lower case"
-    return f"Share of entity words that are selected: of all, of {hard}. {_size(results)}."
-
-
-def _faithfulness_note(results: Sequence[MethodResult]) -> str:
-    number = max(len(values) for result in results for values in result.areas.values())
-    gates = faithful_gates(results)
-    if gates is None:
-        return f"The first {number} sentences of the sample, the same for every row."
-    return (
-        f"The first {number} sentences of the sample, the same for every row. Gates - method: how much more {gates.title} "
-        "have than the row, with a 95% interval (bootstrap over the same sentences of both)."
-    )
 
 
 def cell(result: MethodResult, column: Column) -> str:
@@ -129,10 +115,12 @@ def cell(result: MethodResult, column: Column) -> str:
     if column.name == "passes":
         return f"{result.passes_per_sentence:.1f}"
     if column.name == "milliseconds":
-        return milliseconds(result.seconds_per_sentence)
+        value = 1000 * result.seconds_per_sentence
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.2f}"
     if column.name == "sentences":
         return str(result.sentences) if result.runs == 1 else f"{result.sentences} x {result.runs} runs"
-    return _bounded(values_of(result, column.name), column.interval, " difference" in column.name)
+    values = values_of(result, column.name)
+    return _number(values if column.interval else {"value": values.get("value")}, " difference" in column.name)
 
 
 def values_of(result: MethodResult, name: str) -> Mapping[str, Any]:
@@ -143,32 +131,19 @@ def values_of(result: MethodResult, name: str) -> Mapping[str, Any]:
     return (result.differences if difference else result.metrics).get(metric, {})
 
 
-def _bounded(values: Mapping[str, Any], interval: bool = True, signed: bool = False) -> str:
-    value, low, high = (values.get(name) for name in ("value", "low", "high"))
-    if value is None:
-        return ""
-    short = _signed if signed else _short
-    if not interval or low is None or high is None:
-        return short(value)
-    return f"{short(value)} [{short(low)}, {short(high)}]"
+def _number(values: Mapping[str, Any] | float | None, signed: bool = False) -> str:
+    """A value with its bounds, where it has any.
 
-
-def milliseconds(seconds: float) -> str:
-    """Three digits at most, never an exponent.
-
-    >>> [milliseconds(value) for value in (1.0234, 0.0123, 0.0000081)]
-    ['1023', '12.3', '0.01']
+    >>> _number({"value": 0.5, "low": 0.25, "high": 1.0}), _number(-0.5, signed=True), _number(None)
+    ('.500 [.250, 1.000]', '-.500', '')
     """
-    value = 1000 * seconds
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.2f}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".replace("0.", ".", 1) if 0 <= value < 1 else f"{value:.3f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("0.", ".", 1) if -1 < value < 1 else f"{value:+.3f}"
+    if isinstance(values, Mapping):
+        shown = [_number(values.get(name), signed) for name in ("value", "low", "high")]
+        return f"{shown[0]} [{shown[1]}, {shown[2]}]" if all(shown) else shown[0]
+    if values is None:
+        return ""
+    text = f"{values:+.3f}" if signed else f"{values:.3f}"
+    return text.replace("0.", ".", 1) if abs(values) < 1 and (signed or values >= 0) else text
 
 
 def in_order(results: Sequence[MethodResult], column: str = "average_precision") -> list[MethodResult]:
@@ -181,34 +156,31 @@ def in_order(results: Sequence[MethodResult], column: str = "average_precision")
     return sorted(results, key=key)
 
 
-def _markdown(columns: Sequence[Column], results: Sequence[MethodResult]) -> str:
-    rows = [(marked_title(result), [cell(result, column) for column in columns]) for result in results]
-    return _lines([column.heading for column in columns], rows)
-
-
-def _lines(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _lines(headings: Sequence[str], rows: Sequence[tuple[MethodResult, Sequence[str]]]) -> str:
+    """A Markdown table: gates bold, lines of reference slanted."""
     lines = [f"| method | {' | '.join(headings)} |", "|---|" + "---:|" * len(headings)]
-    return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows)])
-
-
-def marked_title(result: MethodResult) -> str:
-    """The title of a row in Markdown: gates bold, lines of reference slanted."""
-    title = result.title.replace("|", "\\|")
-    return f"**{title}**" if result.role == GATES else f"*{title}*" if result.role in (REFERENCE, "encoder") else title
+    for result, cells in rows:
+        mark = {GATES: "**", REFERENCE: "*", "encoder": "*"}.get(result.role, "")
+        title = result.title.replace("|", "\\|")
+        lines.append(f"| {mark}{title}{mark} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def markdown_report(results: Sequence[MethodResult], command: str, notes: Sequence[str] = ()) -> str:
     """Tables of all corpora, what they show, and the command that makes them."""
-    parts = ["# Which words carry the embedding? A benchmark", ""]
-    parts += [f"Made with `{command}`.", "", *LEGEND, ""]
+    parts = ["# Which words carry the embedding? A benchmark", "", f"Made with `{command}`.", "", LEGEND, ""]
     for corpus in dict.fromkeys(result.corpus for result in results):
         parts += [f"## {corpus}", ""]
         for table in corpus_tables([result for result in results if result.corpus == corpus]):
-            parts += [f"### {table.title}", "", table.note, "", _markdown(table.columns, table.results), ""]
+            rows = [(result, [cell(result, column) for column in table.columns]) for result in table.results]
+            shown = _lines([column.heading for column in table.columns], rows)
+            parts += [f"### {table.title}", "", table.note, "", shown, ""]
     if notes:
         parts += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     return "\n".join(parts)
 
+
+# ---- a card: all corpora in two short tables ----------------------------------------------------------------------------
 
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
 
@@ -219,14 +191,13 @@ def card_table(results: Sequence[MethodResult], command: str) -> str:
     Entity words on the full samples; and every method, means over the corpora, on the sentences that all have.
     """
     corpora = list(dict.fromkeys(result.corpus for result in results))
-    methods: dict[str, dict[str, MethodResult]] = {}
-    for result in results:
+    methods: dict[str, list[MethodResult]] = {}
+    for result in sorted(results, key=lambda result: corpora.index(result.corpus)):
         if result.role != "encoder":
-            methods.setdefault(result.method, {})[result.corpus] = result
-    rows = [[by_corpus[name] for name in corpora if name in by_corpus] for by_corpus in methods.values()]
-    spread = _spread(results)
-    entities, every = _card_entities(rows, corpora), _card_every(rows)
-    return "\n".join([BEGIN, entities, "", every, "", f"{CARD_LEGEND}{spread} Made with `{command}`.", END])
+            methods.setdefault(result.method, []).append(result)
+    rows = list(methods.values())
+    legend = f"{CARD_LEGEND}{_spread(results)} Made with `{command}`."
+    return "\n".join([BEGIN, _card_entities(rows, corpora), "", _card_every(rows), "", legend, END])
 
 
 def _card_entities(rows: Sequence[list[MethodResult]], corpora: Sequence[str]) -> str:
@@ -237,22 +208,24 @@ def _card_entities(rows: Sequence[list[MethodResult]], corpora: Sequence[str]) -
     headings += [f"F1 {name}{', as written / lower-cased' if lower else ''} ↑" for name in corpora]
     lines = []
     for row in sorted(shown, key=_card_order):
-        by_corpus = {result.corpus: result for result in row}
-        cells = [_number(by_corpus[name].value("average_precision")) if name in by_corpus else "" for name in corpora]
+        of_corpus = {result.corpus: result.value for result in row}
+        cells = [_number(of_corpus[name]("average_precision")) if name in of_corpus else "" for name in corpora]
         for name in corpora:
-            values = [by_corpus[name].value(metric) for metric in ("f1_own", "f1_lower")] if name in by_corpus else []
+            values = [of_corpus[name](metric) for metric in ("f1_own", "f1_lower")] if name in of_corpus else []
             cells.append(" / ".join(_number(value) for value in values if value is not None))
-        lines.append((marked_title(row[0]), [*cells, _mean_passes(row)]))
+        lines.append((row[0], [*cells, _mean_passes(row)]))
     sizes = ", ".join(f"{number} of {name}" for name, number in full.items())
-    return f"{_lines([*headings, PASSES[0].heading], lines)}\n\nSentences, the same for every row: {sizes}."
+    return f"{_lines([*headings, PASSES.heading], lines)}\n\nSentences, the same for every row: {sizes}."
 
 
 def _card_every(rows: Sequence[list[MethodResult]]) -> str:
     """Average precision and faithfulness of every method on the sentences that all have."""
     first = faithful_gates([row[0] for row in rows])
     gates = next((row for row in rows if row[0] is first), None)
-    lines = []
     shown = [row for row in rows if row[0].common]
+    headings, lines = ["AP ↑"], []
+    for name in ("sufficiency", "comprehensiveness"):
+        headings += [f"{name} ↑", *(["gates - method"] if gates is not None else [])]
     for row in sorted(shown, key=lambda row: _card_order(row, "common")):
         cells = [_number(_mean([result.common.get("value") for result in row]))]
         differences = {}
@@ -260,20 +233,15 @@ def _card_every(rows: Sequence[list[MethodResult]]) -> str:
             differences = {name: as_json(gap) for name, gap in paired_differences(gates, row, CARD_DRAWS).items()}
         for name in ("sufficiency", "comprehensiveness"):
             cells.append(_number(_mean([result.value(name) for result in row])))
-            cells += [_bounded(differences.get(name, {}), signed=True)] if gates is not None else []
-        lines.append((marked_title(row[0]), [*cells, _mean_passes(row)]))
-    headings = ["AP ↑"]
-    for name in ("sufficiency", "comprehensiveness"):
-        headings += [f"{name} ↑", *(["gates - method"] if gates is not None else [])]
+            cells += [_number(differences.get(name), signed=True)] if gates is not None else []
+        lines.append((row[0], [*cells, _mean_passes(row)]))
     ranked = min((int(result.common.get("sentences") or 0) for row in shown for result in row), default=0)
     number = max((len(values) for row in shown for result in row for values in result.areas.values()), default=0)
-    note = (
-        f"Means over the corpora, on the same sentences for every row: AP on the first {ranked} of each, the rest on the "
-    )
-    note += f"first {number}."
+    note = f"Means over the corpora, on the same sentences for every row: AP on the first {ranked} of each, the rest on "
+    note += f"the first {number}."
     if gates is not None:
         note += f" Gates - method: {gates[0].title}, paired, with a 95% interval."
-    return f"{_lines([*headings, PASSES[0].heading], lines)}\n\n{note}"
+    return f"{_lines([*headings, PASSES.heading], lines)}\n\n{note}"
 
 
 def _card_order(row: Sequence[MethodResult], column: str = "average_precision") -> tuple[bool, float]:
@@ -285,25 +253,18 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else _short(value)
-
-
 def _mean_passes(row: Sequence[MethodResult]) -> str:
     return f"{sum(result.passes_per_sentence for result in row) / len(row):.1f}"
 
 
 def _spread(results: Sequence[MethodResult]) -> str:
     """How far the seeds of a recipe are apart, where there are several."""
-    runs = max((result.runs for result in results if result.role == GATES), default=1)
-    if runs < 2:
-        return ""
+    gates = [result for result in results if result.role == GATES and result.runs > 1]
     parts = []
-    for result in results:
-        values = result.metrics.get("average_precision", {}).get("runs") or []
-        if result.role == GATES and len(values) > 1:
-            parts.append(f"{result.title} on {result.corpus} {_short(min(values))} to {_short(max(values))}")
-    return f" Gates: mean of {runs} seeds" + (f" ({'; '.join(parts)})" if parts else "") + "."
+    for result in gates:
+        values = result.metrics.get("average_precision", {}).get("runs") or [0.0]
+        parts.append(f"{result.title} on {result.corpus} {_number(min(values))} to {_number(max(values))}")
+    return f" Gates: mean of {max(result.runs for result in gates)} seeds ({'; '.join(parts)})." if gates else ""
 
 
 def write_table(path: Path, table: str) -> None:
@@ -317,27 +278,25 @@ def write_table(path: Path, table: str) -> None:
     'before <!-- benchmark: begin --> new <!-- benchmark: end --> after'
     """
     path = path / "README.md" if path.is_dir() else path
-    text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{path} has no place for the table: put {BEGIN} and {END} into it.")
     write_atomically(path, before + table + after)
 
 
-CARD_LEGEND = (
-    "AP: average precision of word scores against gold entity words, which gates and baselines were not trained on. F1: of "
-    "a method's own decisions (spaCy, whose models are trained on labels: entities of any type but numbers and times). "
+_FAITHFUL = (
     "Sufficiency: cosine of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; "
     "re-encoded, mean over selection rates of 5 to 50%. Passes: of the encoder, forward and backward; those that encode "
     "the vocabulary once, for gates that read isolated words, are not among them. ↑ higher is better, ↓ lower is better."
 )
+CARD_LEGEND = (
+    "AP: average precision of word scores against gold entity words, which gates and baselines were not trained on. F1: of "
+    "a method's own decisions (spaCy, whose models are trained on labels: entities of any type but numbers and times). "
+) + _FAITHFUL
 LEGEND = (
     "AP: average precision of word scores against gold entity words, over all words of the sample, with a 95% interval "
     "(bootstrap over sentences). Own: of a method's own decisions, gates at the model's threshold, spaCy's entities of any "
     "type but numbers and times; lower-cased: the same on text in lower case, with the same gold words. P at 10%: share of "
-    "entity words among the top tenth. Span F1: adjacent selected words merged, selected at the gold rate. Sufficiency: "
-    "cosine of the top words' embedding to the sentence's; comprehensiveness: 1 - cosine of the rest's; both re-encoded, "
-    "mean over selection rates of 5 to 50%. Passes: of the encoder, forward and backward; those that encode the "
-    "vocabulary once, for gates that read isolated words, are not among them. ↑ higher is better, ↓ lower is better.",
-)
+    "entity words among the top tenth. Span F1: adjacent selected words merged, selected at the gold rate. "
+) + _FAITHFUL

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import pytest
 import yaml
 
 from hardkuma import explain_pair, load_released
-from hardkuma.evaluation.baselines.encoder import SentenceEncoder
+from hardkuma.data import LabelledSentence
+from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
+from hardkuma.evaluation.baselines.toy import toy_transformer
+from hardkuma.evaluation.corpora import Corpus
 from hardkuma.training.recipe import load_recipe
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -147,3 +152,27 @@ def test_words_of_a_pair_are_removed_by_every_method() -> None:
     found = uses["falls"](SentenceEncoder.from_model(model), explain_pair(model, *texts), texts)
     assert set(found) == {"explain_pair", "leave-one-out", "KeyBERT's way"} and min(found.values()) > 0.1
     assert uses["without"]("one two three", [{"start": 4, "end": 7}]) == "one three"
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_weights_that_are_information_follow_it(sign: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wordfreq")
+    weighting = load("word_weighting")
+
+    def information(encoder: object, texts: list, words: list, **options: object) -> list[WordScores]:
+        found = METHODS["self_information"].scores(None, texts, words)
+        return [WordScores(r.text, r.words, [sign * score for score in r.scores]) for r in found]
+
+    monkeypatch.setitem(METHODS, "norm", replace(METHODS["norm"], function=information))
+    text = "the museum of science ran"
+    words = tuple((match.start(), match.end()) for match in re.finditer(r"\S+", text))
+    corpus = Corpus("ud-ewt", [LabelledSentence(text, words, ("DET", "NOUN", "ADP", "NOUN", "VERB"))] * 15)
+    models = {name: toy_transformer(["the", "museum"]) for name in ("before", "after")}
+    rows = weighting["correlate"](models, corpus, ["norm", "gates"], draws=5)
+    assert {row.method for row in rows} == {"norm"}, "a bare encoder has no gates"
+    assert {row.tag: row.words for row in rows} == {"all": 75, "NOUN": 30}, "tags of at least 30 words"
+    own = [row for row in rows if row.information == "self_information"]
+    assert [row.pooled.value for row in own] == [pytest.approx(sign)] * 4
+    table = weighting["correlation_table"](rows)
+    assert "## ud-ewt, all words (75 words)" in table and "| norm of the state (max) | after |" in table
+    assert "<svg" in weighting["correlation_plot"](rows, "ud-ewt", "self_information")

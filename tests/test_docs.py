@@ -32,8 +32,6 @@ NEEDS = {
     "hardkuma.apps.page.app": "starlette",
     "hardkuma.apps.page.guard": "starlette",
     "hardkuma.apps.page.serve": "uvicorn",
-    "hardkuma.evaluation.informativeness": "wordfreq",
-    "hardkuma.evaluation.metrics": "evaluate",
     "hardkuma.apps.ray.cluster": "pyarrow",
     "hardkuma.apps.ray.tables": "pandas",
     "hardkuma.common.arrow": "pyarrow",

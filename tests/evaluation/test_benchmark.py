@@ -29,10 +29,9 @@ def test_writes_everything(conll: Path, tmp_path: Path, encoder: SentenceEncoder
     assert values["sentences"] == 3 and values["forward_passes"] > 3 * 5 and values["seconds"] > 0
     random_row = next(result for result in done.results if result.method == "random")
     assert random_row.runs == 3 and random_row.forward_passes == 0
-    assert -1 <= random_row.value("stability_spearman") <= 1
     ap = random_row.metrics["average_precision"]
     assert ap["low"] <= ap["value"] <= ap["high"]
-    assert {"sufficiency", "comprehensiveness", "alignment", "uniformity_rationale"} <= set(random_row.metrics)
+    assert {"sufficiency", "comprehensiveness"} <= set(random_row.metrics)
     assert set(random_row.metrics) >= {"auroc", "best_f1", "f1_at_gold_rate", "precision_at_rate", "span_f1_exact"}
     capitals = next(result for result in done.results if result.method == "capitals")
     assert {"f1_own", "selection_rate", "span_f1_overlap_own"} <= set(capitals.metrics)
@@ -45,7 +44,7 @@ def test_resumes_and_notices_changes(
     conll: Path, tmp_path: Path, encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
-    monkeypatch.setattr("hardkuma.evaluation.report.write_report", lambda *arguments: None)  # drawing takes longest
+    monkeypatch.setattr(module, "report_html", lambda *arguments: "")  # drawing takes longest
     measure = module._measure
     monkeypatch.setattr(module, "_measure", lambda c, one, *rest: ran.append(one.method.name) or measure(c, one, *rest))
 
@@ -70,7 +69,7 @@ def test_gates_of_several_checkpoints(conll: Path, tmp_path: Path, minilm: HardK
     models = {"": [one, one], "other recipe": [one]}
     done = run_benchmark(conll, ["gates", "norm"], sample=4, output=tmp_path / "out", models=models, **QUICK)
     rows = {result.method: result for result in done.results}
-    assert rows["gates"].runs == 2 and rows["gates"].value("stability_spearman") == pytest.approx(1.0)
+    assert rows["gates"].runs == 2
     assert rows["gates@other-recipe"].runs == 1
     assert rows["gates"].value("average_precision") == rows["gates@other-recipe"].value("average_precision")
     # The baselines run on the models' own encoder.

@@ -8,8 +8,8 @@ import torch
 
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
 from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
-from hardkuma.evaluation.faithfulness import faithfulness
-from hardkuma.evaluation.metrics import (
+from hardkuma.evaluation.faithfulness import (
+    faithfulness,
     top_words,
 )
 
@@ -74,14 +74,11 @@ def test_a_good_ranking_is_more_faithful_than_its_reverse() -> None:
     assert best.areas(best.comprehensiveness)[0] > worst.areas(worst.comprehensiveness)[0] + 0.3
 
 
-def test_areas_token_rates_and_empty_texts(encoder: SentenceEncoder) -> None:
+def test_areas_and_empty_texts(encoder: SentenceEncoder) -> None:
     found = faithfulness(encoder, [*scored(["rainy museum"]), WordScores("!", [], [])], [0.5, 1.0])
     assert np.isnan(found.sufficiency[1]).all()
     assert found.sufficiency[0, 1] == pytest.approx(1.0, abs=1e-6)
     assert found.areas(found.sufficiency)[0] == pytest.approx(found.sufficiency[0].mean())
-    # "rainy" is two of three tokens.
-    first = scored(["rainy museum"])[0].scores
-    assert found.token_rates[0].tolist() == pytest.approx([2 / 3 if first[0] > first[1] else 1 / 3, 1.0])
 
 
 def test_equal_selections_are_run_once(encoder: SentenceEncoder) -> None:

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn and naive loops; each says its direction and works through `evaluate`, offline."""
+"""Metrics against scikit-learn and naive loops."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardkuma.evaluation.baselines import WordScores
-from hardkuma.evaluation.baselines.toy import toy_encoder
 from hardkuma.evaluation.metrics import (
-    METRICS,
     Ranking,
     alignment,
-    as_evaluate,
     f1_from_counts,
     f1_of_selection,
-    find_metric,
     gold_spans,
-    jaccard,
     selected_spans,
-    selection_rate,
     span_counts,
     span_f1,
-    stability,
     uniformity,
 )
 
@@ -138,22 +130,6 @@ def test_span_f1_by_hand() -> None:
         span_counts([], [], "partial")
 
 
-def test_stability_by_hand() -> None:
-    words = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
-
-    def run(*scores: float) -> list[WordScores]:
-        return [WordScores("a b c d e", words, list(scores)), WordScores("a", [(0, 1)], [scores[0]])]
-
-    runs = [run(5, 4, 3, 2, 1), run(5, 4, 3, 2, 1), run(1, 2, 3, 4, 5)]
-    found = stability(runs, rate=0.4)
-    assert found["spearman"] == pytest.approx((1 - 1 - 1) / 3)
-    assert found["jaccard"] == pytest.approx((1 + 0 + 0) / 3)  # {a, b} twice, then {d, e}
-    assert np.isnan(stability(runs[:1])["spearman"])
-    with pytest.raises(ValueError, match="different words"):
-        stability([run(5, 4, 3, 2, 1), [WordScores("a b c d e", words[:2], [1, 2]), runs[0][1]]])
-    assert jaccard([], []) == 1.0 and selection_rate([[1, 0, 0, 0]]) == 0.25
-
-
 def test_alignment_and_uniformity_against_loops() -> None:
     x, y = torch.randn(7, 5), torch.randn(7, 5)
     unit = [torch.nn.functional.normalize(v, dim=-1) for v in (x, y)]
@@ -166,56 +142,3 @@ def test_alignment_and_uniformity_against_loops() -> None:
         alignment(x, y[:6])
     with pytest.raises(ValueError, match="at least 2"):
         uniformity(x[:1])
-
-
-EXAMPLES = {
-    "scores": [[0.9, 0.1, 0.4], [0.2, 0.8]],
-    "decisions": [[1, 0, 0], [1, 1]],
-    "labels": [[1, 0, 0], [0, 1]],
-    "tags": [["B-LOC", "O", "O"], ["O", "B-PER"]],
-    "vector": [[1.0, 0.0], [0.0, 1.0]],
-    "text": ["paris in rain", "in paris"],
-}
-
-
-def inputs(name: str) -> dict:
-    metric = METRICS[name]
-    given = {"predictions": EXAMPLES[metric.predictions]}
-    return given if metric.references is None else {**given, "references": EXAMPLES[metric.references]}
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_both_interfaces_agree(name: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("evaluate")
-    needs_encoder = name in ("sufficiency", "comprehensiveness")
-    vectors = {"paris": [3.0, 0.0], "in": [0.0, 1.0], "rain": [0.5, 0.5]}
-    options = {"encoder": toy_encoder(vectors)} if needs_encoder else {}
-    plain = METRICS[name].compute(**inputs(name), **options)
-    wrapped = as_evaluate(name, **options)
-    assert wrapped.compute(**inputs(name)) == pytest.approx(plain)
-    assert np.isfinite(plain[name])
-    assert wrapped.higher_is_better is METRICS[name].higher_is_better
-    assert METRICS[name].direction in wrapped.description
-
-
-def test_directions() -> None:
-    lower = {name for name, metric in METRICS.items() if metric.higher_is_better is False}
-    assert lower == {"alignment", "uniformity"}
-    assert METRICS["selection_rate"].direction == "neither direction is better"
-
-
-def test_combined_and_in_batches() -> None:
-    evaluate = pytest.importorskip("evaluate")
-    both = evaluate.combine([as_evaluate("auroc"), as_evaluate("average_precision")])
-    assert both.compute(predictions=[[0.9, 0.1]], references=[[1, 0]]) == {"auroc": 1.0, "average_precision": 1.0}
-    metric = as_evaluate("precision_at_rate", rate=0.5)
-    metric.add_batch(predictions=[[0.9, 0.1]], references=[[1, 0]])
-    metric.add(prediction=[0.3, 0.2], reference=[0, 1])
-    assert metric.compute() == {"precision_at_rate": 0.5}
-
-
-def test_errors_name_the_fix() -> None:
-    with pytest.raises(ValueError, match="unknown metric 'accuracy'; known: average_precision"):
-        find_metric("accuracy")
-    with pytest.raises(ValueError, match="one reference \\(labels\\) per prediction, got none"):
-        METRICS["f1"].compute(predictions=[[1]])

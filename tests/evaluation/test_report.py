@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hardkuma.evaluation.benchmark import run_benchmark
-from hardkuma.evaluation.report import GREY, _leading_methods, bar_plot, line_plot, report_html, scatter_plot, style_of
+from hardkuma.evaluation.report import bar_plot, line_plot, report_html
 
 from ..browser import dump, needs_chromium
 from .conftest import SCRIPT, join_words, make_encoder, write_conll
@@ -58,7 +58,7 @@ def test_everything_is_text_and_nothing_is_fetched(report: Path) -> None:
     assert links and all(link.startswith("#") for link in links)
     assert "@import" not in page and not re.search(r"url\((?!#)", page)
     assert SCRIPT in "".join(parsed.text)
-    assert parsed.tags.count("svg") == 4 and parsed.tags.count("details") == 4
+    assert parsed.tags.count("svg") == 3 and parsed.tags.count("details") == 4
     for title in ("Entity words", "Entity words that are easily missed", "Faithfulness"):
         assert f"<h3>{title}</h3>" in page and f'aria-label="{title}"' in page
     assert parsed.tags.count("table") == 3 and "4 sentences" not in page and "5 sentences, 31 words" in page
@@ -85,30 +85,24 @@ def test_every_field_is_escaped(report: Path) -> None:
     assert not [name for name, _ in parsed.attributes if name == "onerror"]
 
 
-def test_of_many_methods_six_have_colours(report: Path) -> None:
+def test_of_many_methods_the_best_are_drawn(report: Path) -> None:
     from hardkuma.evaluation.results import load_result
 
     norm = load_result(next((report.parent / "results").glob("*/norm.json")))
     many = []
     for number in range(25):
-        role, metrics = "gates" if number < 4 else "baseline", {"average_precision": {"value": number / 25}}
-        if number in (7, 8):
-            metrics["sufficiency"] = {"value": number / 10}
-        many.append(replace(norm, method=f"m{number}", title=f"m{number}", role=role, metrics=metrics))
-    # The best gates, then the best of the others by each measure in turn.
-    assert _leading_methods(many) == {"m3", "m8", "m24", "m7", "m23", "m22"}
+        metrics = {"average_precision": {"value": number / 25}, "sufficiency": {"value": -number}}
+        many.append(replace(norm, method=f"m{number}", title=f"m{number}$", metrics=metrics))
     page = report_html(many, {}, "command")
-    assert "The 6 leading methods have colours; 19 others are grey." in page
-    swatches = re.findall(r'class="swatch" style="border-top:\d+px \w+ (#\w+)"', page)
-    assert swatches.count(GREY["color"]) == 19 and len(set(swatches)) == 7
-    assert "others are grey" not in report_html(many[:6], {}, "command")
+    captions = ["The 6 best by average precision, of 25.", "The 6 best by sufficiency, of 25."]
+    for svg, caption, best in zip(page.split("<svg")[1:], captions, (range(19, 25), range(6)), strict=False):
+        assert caption in svg and {f"m{number}" for number in best} == set(re.findall(r">(m\d+)\$<", svg))
 
 
 def test_plots_follow_the_page() -> None:
-    line = line_plot([([0, 1], [0, 1], style_of(0))], "x <b>", "y", "a & <b>", (0, 1), (0, 1))
-    scatter = scatter_plot([(1.0, 0.5, "1", style_of(0, True)), (1.0, 0.5, "2", style_of(1))], "x", "y", "costs")
+    line = line_plot({"one <b>": ([0, 1], [0, 1])}, "x <b>", "y", "a & <b>")
     bars = bar_plot(["NOUN", "VERB"], {"before": [0.1, float("nan")], "after": [0.2, 0.3]}, "rho", "bars")
-    for svg in (line, scatter, bars):
+    for svg in (line, bars):
         assert svg.startswith("<svg") and "currentColor" in svg and "#010203" not in svg
         assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]+"', "", svg)
     assert "<b>" not in line and 'aria-label="a &amp; &lt;b&gt;"' in line
