@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..common.files import hold_output
-from .options import add_options, check_folder
+from .options import add_options, check_counts, check_folder
 
 SUMMARY = "fit what a model knows of word forms (capitals, digits) to your own text, without training"
 EXAMPLES = """\
@@ -41,9 +41,7 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: --batch-size must be a whole number >= 1, got 0.
     """
-    from ..scoring_hardkuma import check_count
-
-    check_count("--batch-size", arguments.batch_size)
+    check_counts(arguments, "batch_size")
 
 
 def run(arguments: argparse.Namespace) -> int:

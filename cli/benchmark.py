@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.arguments import Parser
-from . import difference_table, keyphrase_table
-from .options import add_options, add_selector_option
+from . import tables
+from .options import add_options, add_selector_option, check_counts
 
 if TYPE_CHECKING:
     from ..evaluation.benchmark import Checkpoint
@@ -33,7 +33,6 @@ MODEL_HELP = (
     "recipes to compare them"
 )
 NO_MODEL = "none"
-TABLES = {"keyphrases": keyphrase_table.main, "differences": difference_table.main}  # with options of their own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     from ..evaluation.faithfulness import REMOVALS
 
     parser.add_argument(
-        "--table", choices=["words", *TABLES], default="words", help="what is measured (default: %(default)s)"
+        "--table", choices=["words", *tables.METHODS], default="words", help="what is measured (default: %(default)s)"
     )
     parser.add_argument("--data", nargs="+", required=True, help="folder with wnut17/ and wikigold/, or CoNLL files")
     parser.add_argument("--output", default="runs/benchmark", help="folder for results (default: %(default)s)")
@@ -90,11 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    tables = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    tables.add_argument("--table")
-    asked = tables.parse_known_args(given)[0].table
-    if asked in TABLES:
-        return TABLES[asked](given)
+    asking = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    asking.add_argument("--table")
+    asked = asking.parse_known_args(given)[0].table
+    if asked in tables.METHODS:
+        return tables.main(asked, given)
     description = "Every method on the same sentences: JSON, Markdown and an HTML report."
     parser = Parser(prog="hardkuma benchmark", description=description, epilog=EXAMPLES)
     options = add_arguments(parser).parse_args(given)
@@ -112,10 +111,7 @@ def check(options: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: --sample must be a whole number >= 1, got 0.
     """
-    from ..scoring_hardkuma import check_count
-
-    for name in ("sample", "expensive_sample", "faithfulness_sample", "bootstrap"):
-        check_count(f"--{name.replace('_', '-')}", getattr(options, name))
+    check_counts(options, "sample", "expensive_sample", "faithfulness_sample", "bootstrap")
     if min(options.seeds) < 0:
         raise ValueError(f"--seeds must be >= 0, got {min(options.seeds)}.")
     if NO_MODEL in options.model and len(options.model) > 1:
@@ -154,26 +150,18 @@ def run(options: argparse.Namespace, command: str) -> int:
 
 
 def find_models(values: Sequence[str]) -> Mapping[str, Sequence[Checkpoint]]:
-    """What `--model` says: checkpoints by recipe name, the released head where nothing is said, none where it says so.
+    """What `--model` says: checkpoints by recipe name ("" without one), the released head where nothing is said, none where
+    it says so.
 
-    >>> find_models(["none"]), find_models(["runs/x"])
-    ({}, {'': ['runs/x']})
+    >>> find_models(["none"]), find_models(["a=runs/a", "runs/x", "a=runs/b"])
+    ({}, {'a': ['runs/a', 'runs/b'], '': ['runs/x']})
     """
     if not values:
         from ..common.models import load_released
 
         return {"": [load_released()[0]]}
-    return {} if NO_MODEL in values else named_models(values)
-
-
-def named_models(values: Sequence[str]) -> dict[str, list[str]]:
-    """Checkpoints by recipe name; without a name they belong to one recipe.
-
-    >>> named_models(["a=runs/a", "runs/x", "a=runs/b"])
-    {'a': ['runs/a', 'runs/b'], '': ['runs/x']}
-    """
     groups: dict[str, list[str]] = {}
-    for value in values:
+    for value in values if NO_MODEL not in values else []:
         name, _, path = value.rpartition("=") if not Path(value).exists() else ("", "", value)
         groups.setdefault(name, []).append(path)
     return groups

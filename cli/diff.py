@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..common.rendering.html import diff_legend, page_foot, page_head, render_change
-from .options import READER_OPTIONS, add_options
+from .options import READER_OPTIONS, add_options, check_counts
 
 if TYPE_CHECKING:
     from ..apps.reading import AnchorModel
@@ -58,8 +58,6 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: give a second file, or --columns NAME NAME for two columns of old.txt.
     """
-    from ..scoring_hardkuma import check_count
-
     if arguments.b is None and arguments.columns is None:
         raise ValueError(f"give a second file, or --columns NAME NAME for two columns of {arguments.a}.")
     if arguments.b is not None and arguments.columns is not None:
@@ -68,7 +66,7 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("--field belongs to two files; --columns names both columns.")
     if arguments.a == arguments.b == "-":
         raise ValueError("standard input is one text; give a file for the other.")
-    check_count("--batch-size", arguments.batch_size)
+    check_counts(arguments, "batch_size")
     _choose_format(arguments)
 
 

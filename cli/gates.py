@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.formats import STANDARD_INPUT
-from .options import add_options, add_selector_option
+from .options import add_options, add_selector_option, check_counts
 from .writers import FORMATS, RECORD_FIELDS, PartialOutput, SequentialFormat, choose_output_format, make_format
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: --field names a column of --file, which is not given.
     """
-    from ..scoring_hardkuma import check_count, check_selection
+    from ..scoring_hardkuma import check_selection
 
     check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)
-    check_count("--batch-size", arguments.batch_size)
+    check_counts(arguments, "batch_size")
     _check_cluster(arguments)
     if arguments.engine != "local":
         if arguments.backend != "torch":

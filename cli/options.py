@@ -43,6 +43,20 @@ def check_folder(name: str) -> None:
         raise NotADirectoryError(f"{name} is a file; give a folder to save into.")
 
 
+def check_counts(options: argparse.Namespace, *names: str) -> None:
+    """ValueError where one of these options, if there is such, is not a whole number of at least 1.
+
+    >>> check_counts(argparse.Namespace(batch_size=0, sample=None), "batch_size", "sample")
+    Traceback (most recent call last):
+    ValueError: --batch-size must be a whole number >= 1, got 0.
+    """
+    from ..scoring_hardkuma import check_count
+
+    for name in names:
+        if getattr(options, name, None) is not None:
+            check_count(f"--{name.replace('_', '-')}", getattr(options, name))
+
+
 def add_selector_option(
     parser: argparse._ActionsContainer, default: str = "meaning, or the first", several: bool = False
 ) -> None:

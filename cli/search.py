@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.files import hold_output
-from .options import add_options, add_selector_option
+from .options import add_options, add_selector_option, check_counts
 
 if TYPE_CHECKING:
     from ..apps.search import Match
@@ -56,11 +56,10 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: give a question, or --build FILE to make the index.
     """
-    from ..scoring_hardkuma import check_count, check_selection
+    from ..scoring_hardkuma import check_selection
 
     check_selection(arguments.rate, None)
-    check_count("--number", arguments.number)
-    check_count("--batch-size", arguments.batch_size)
+    check_counts(arguments, "number", "batch_size")
     if arguments.question is None and not arguments.build:
         raise ValueError("give a question, or --build FILE to make the index.")
     if arguments.question is not None and not arguments.question.strip():

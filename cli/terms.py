@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import tee
 from typing import Any
 
-from .options import add_options, add_selector_option
+from .options import add_options, add_selector_option, check_counts
 
 SUMMARY = "list the key phrases of a document or a corpus"
 EXAMPLES = """\
@@ -58,11 +58,7 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: --number must be a whole number >= 1, got 0.
     """
-    from ..scoring_hardkuma import check_count
-
-    check_count("--number", arguments.number)
-    check_count("--max-words", arguments.max_words)
-    check_count("--batch-size", arguments.batch_size)
+    check_counts(arguments, "number", "max_words", "batch_size")
     if not 0 <= arguments.diversity <= 1:
         raise ValueError(f"--diversity must be in [0, 1], got {arguments.diversity}.")
 

@@ -6,15 +6,17 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..data import LabelledSentence, read_conll
 from .baselines.counts import WordCounts
 from .baselines.words import Span
 
+Item = TypeVar("Item")
 # What a data folder may hold: name in reports, path inside.
 KNOWN = {"wnut17-dev": "wnut17/dev.conll", "wnut17-test": "wnut17/test.conll", "wikigold": "wikigold/wikigold.conll"}
 
@@ -92,6 +94,35 @@ def find_corpora(data: str | Path | Sequence[str | Path], only: Iterable[str] | 
             raise ValueError(f"no corpus {unknown[0]!r}; found: {', '.join(chosen)}.")
         chosen = {name: chosen[name] for name in wanted}
     return [read_corpus(path, name) for name, path in chosen.items()]
+
+
+def find_json_lines(data: str | Path, kind: str) -> dict[str, Path]:
+    """Files of JSON lines by name: the one given, or those of the folder, or of its folder `kind`."""
+    given = Path(data)
+    if given.is_file():
+        return {given.stem: given}
+    for folder in (given / kind, given):
+        if found := sorted(folder.glob("*.jsonl")):
+            return {path.stem: path for path in found}
+    raise FileNotFoundError(f"{data} has no .jsonl file, and no folder `{kind}` with one.")
+
+
+def read_json_lines(path: str | Path, what: str, shape: str, make: Callable[[dict[str, Any]], Item]) -> list[Item]:
+    """What `make` gives for each line of a file; a ValueError says which line is at fault.
+
+    Args:
+        what, shape: a line, and what it should be, for errors.
+    """
+    items = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            try:
+                items.append(make(json.loads(line)))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path}, line {number}: a {what} is {shape} ({error}).") from error
+    if not items:
+        raise ValueError(f"{path} has no {what}.")
+    return items
 
 
 def slug(name: str) -> str:

@@ -6,12 +6,13 @@ the same, 1 for different, -1 for words that do not count, such as punctuation (
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +21,15 @@ from torch import Tensor
 from ..pooling_hardkuma import normalize
 from ..words_hardkuma import Span
 from .baselines.encoder import SentenceEncoder, Tokens
-from .baselines.shapley import shapley_values
+from .baselines.shapley import Game, shapley_values, similarity_of_subsets
 from .baselines.words import tokens_of_words
+from .corpora import read_json_lines
 from .statistics import Interval, bootstrap, spearman
 
 # How many pairs of a file, by its name, settings were chosen on.
 CHOSEN = {"ists": 50}
 LIME_SAMPLES = 100
 _RIDGE = 1.0
-_FIELDS = ("text_a", "text_b", "labels_a", "labels_b")
 
 
 @dataclass(frozen=True)
@@ -47,36 +48,18 @@ Method = Callable[[Sequence[Pair]], list[list[list[float]]]]
 
 def read_pairs(path: Path) -> list[Pair]:
     """The pairs of a file; a ValueError says which line is at fault."""
-    pairs: list[Pair] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            sides = [(record[f"text_{name}"], record[f"labels_{name}"]) for name in "ab"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: a pair is a JSON object with {', '.join(_FIELDS)}.") from error
+
+    def pair(record: dict[str, Any]) -> Pair:
         texts = []
-        for name, (text, labels) in zip("ab", sides, strict=True):
+        for name in "ab":
+            text, labels = record[f"text_{name}"], [float(label) for label in record[f"labels_{name}"]]
             words = [match.span() for match in re.finditer(r"\S+", text)]
             if len(words) != len(labels):
-                raise ValueError(f"{path}, line {number}: text_{name} has {len(words)} words and {len(labels)} labels.")
-            texts.append(LabelledText(text, words, [float(label) for label in labels]))
-        pairs.append((texts[0], texts[1]))
-    if not pairs:
-        raise ValueError(f"{path} has no pair.")
-    return pairs
+                raise ValueError(f"text_{name} has {len(words)} words and {len(labels)} labels")
+            texts.append(LabelledText(text, words, labels))
+        return texts[0], texts[1]
 
-
-def find_pairs(data: str | Path) -> dict[str, Path]:
-    """Files of pairs by name: the one given, or those of the folder, or of its folder `differences`."""
-    given = Path(data)
-    if given.is_file():
-        return {given.stem: given}
-    for folder in (given / "differences", given):
-        if found := sorted(folder.glob("*.jsonl")):
-            return {path.stem: path for path in found}
-    raise FileNotFoundError(f"{data} has no .jsonl file, and no folder `differences` with one.")
+    return read_json_lines(path, "pair", "a JSON object with text_a, text_b, labels_a and labels_b", pair)
 
 
 def word_values(text: LabelledText, words: Sequence[Span], values: Sequence[float]) -> list[float]:
@@ -143,10 +126,12 @@ def isolated_words(encoder: SentenceEncoder, whole: bool) -> Method:
 def removal(encoder: SentenceEncoder, how: str, seed: int = 0) -> Method:
     """How far the cosine of the two texts rises without a word: by leaving each out ("leave_one_out"), by Shapley values
     ("shap"), or by a ridge regression on random subsets ("lime")."""
-    explain = {"leave_one_out": _leave_one_out, "shap": _shap, "lime": _lime}[how]
 
     def method(pairs: Sequence[Pair]) -> list[list[list[float]]]:
         generator = np.random.default_rng(seed)
+        explain = {"leave_one_out": _leave_one_out, "shap": shapley_values, "lime": partial(_lime, generator=generator)}[
+            how
+        ]
         tokens = _tokens(encoder, pairs)
         wholes = normalize(encoder.embed(tokens))
         result = []
@@ -155,36 +140,17 @@ def removal(encoder: SentenceEncoder, how: str, seed: int = 0) -> Method:
             for k, text in enumerate(pair):
                 item = tokens[2 * n + k]
                 members = tokens_of_words(item.offsets, item.content, text.words)
-                game = _similarity_without(encoder, item, members, wholes[2 * n + 1 - k])
-                sides.append((-explain(game, len(text.words), generator)).tolist())
+                game = similarity_of_subsets(encoder, item, members, wholes[2 * n + 1 - k])
+                sides.append((-explain(game, len(text.words))).tolist())
             result.append(sides)
         return result
 
     return method
 
 
-Game = Callable[[np.ndarray], np.ndarray]
-
-
-def _similarity_without(encoder: SentenceEncoder, item: Tokens, members: Sequence[Sequence[int]], other: Tensor) -> Game:
-    """(subsets, words) of 0/1 -> (subsets,) cosine of the re-encoded remainder with the other text."""
-
-    def game(subsets: np.ndarray) -> np.ndarray:
-        kept = np.ones((len(subsets), len(item)), dtype=bool)
-        for word, group in enumerate(members):
-            kept[:, list(group)] &= (subsets[:, word] > 0.5)[:, None]
-        return (normalize(encoder.embed([item] * len(kept), kept.tolist())) @ other).double().numpy()
-
-    return game
-
-
-def _leave_one_out(game: Game, number: int, generator: np.random.Generator) -> np.ndarray:
+def _leave_one_out(game: Game, number: int) -> np.ndarray:
     values = game(np.vstack([np.ones(number), 1 - np.eye(number)]))
     return values[0] - values[1:]
-
-
-def _shap(game: Game, number: int, generator: np.random.Generator) -> np.ndarray:
-    return shapley_values(game, number)
 
 
 def _lime(game: Game, number: int, generator: np.random.Generator) -> np.ndarray:
@@ -280,7 +246,8 @@ def difference_table(results: Sequence[DifferenceResult], draws: int) -> str:
     ]
     lines = [f"| method | {' | '.join(head)} |", "|---|" + "---:|" * len(head)]
     for method in methods:
-        cells = [_cell(by_both[method, corpus].interval(draws)) for corpus in corpora]
+        intervals = [by_both[method, corpus].interval(draws) for corpus in corpora]
+        cells = [f"{rho.value:.3f} ({rho.low:.3f} to {rho.high:.3f})" for rho in intervals]
         own = [by_both[method, corpus] for corpus in corpora if ", from pair" not in corpus]
         pairs = sum(len(result.gold) for result in own)
         passes = sum(result.passes for result in own)
@@ -288,7 +255,3 @@ def difference_table(results: Sequence[DifferenceResult], draws: int) -> str:
         cells.append(f"{pairs / max(sum(result.seconds for result in own), 1e-9):.1f}")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _cell(value: Interval) -> str:
-    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"

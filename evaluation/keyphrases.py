@@ -7,12 +7,10 @@ documents; `pooled` counts hits, phrases and marks over all documents first, as 
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..common.packages import available, require
+from ..common.text import MINILM
+from ..encoder_hardkuma import resolve_encoder
+from .corpora import read_json_lines
 from .statistics import Interval, bootstrap
 
 DEPTHS = (5, 10, 15)
@@ -44,28 +45,11 @@ def read_marked(path: str | Path) -> list[MarkedDocument]:
     >>> read_marked(file)
     [MarkedDocument(text='Deep networks learn.', phrases=('deep networks',))]
     """
-    documents = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            documents.append(MarkedDocument(str(row["text"]), tuple(map(str, row["keyphrases"]))))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f'{path}, line {number}: not {{"text": ..., "keyphrases": [...]}} ({error}).') from error
-    if not documents:
-        raise ValueError(f"{path} has no document.")
-    return documents
 
+    def document(row: dict[str, Any]) -> MarkedDocument:
+        return MarkedDocument(str(row["text"]), tuple(map(str, row["keyphrases"])))
 
-def find_marked(data: str | Path) -> dict[str, Path]:
-    """Files with marked phrases, by name: a file, or those of a folder or of its folder `keyphrases`."""
-    path = Path(data)
-    if path.is_file():
-        return {path.stem: path}
-    folder = path / "keyphrases" if (path / "keyphrases").is_dir() else path
-    files = {file.stem: file for file in sorted(folder.glob("*.jsonl"))}
-    if not files:
-        raise FileNotFoundError(f"{data} has no .jsonl file with texts and keyphrases; give such a file or its folder.")
-    return files
+    return read_json_lines(path, "document", '{"text": ..., "keyphrases": [...]}', document)
 
 
 @lru_cache(maxsize=1)
@@ -143,22 +127,20 @@ class KeyphraseResult:
         corpus: of the file.
         hits: of its documents, in their order.
         seconds: of processor time, for all of them.
-        sequences: texts that an encoder was given, for all of them; None for a method without one.
     """
 
     title: str
     corpus: str
     hits: Hits
     seconds: float
-    sequences: int | None
 
     @property
     def number(self) -> int:
         return len(self.hits.marked)
 
-
-# A method: texts and how many phrases of each -> phrases of each, the best first, and how many sequences were encoded.
-Extract = Callable[[Sequence[str], int], tuple[list[list[str]], int | None]]
+    def part(self, corpus: str, number: int) -> KeyphraseResult:
+        """The first documents alone, with their share of the time."""
+        return KeyphraseResult(self.title, corpus, self.hits[:number], self.seconds * number / self.number)
 
 
 @dataclass(frozen=True)
@@ -167,15 +149,15 @@ class Extractor:
 
     Attributes:
         title: as it is shown.
-        extract: what it does.
+        extract: texts and how many phrases of each -> phrases of each, the best first.
         slow: whether it is run on a sample of the documents alone.
         needs: packages without which it is left out.
     """
 
     title: str
-    extract: Extract
+    extract: Callable[[Sequence[str], int], list[list[str]]]
     slow: bool = False
-    needs: tuple[str, ...] = field(default=())
+    needs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
@@ -185,103 +167,48 @@ class Extractor:
 def measure_extractor(extractor: Extractor, corpus: str, documents: Sequence[MarkedDocument]) -> KeyphraseResult:
     """Run a method on documents.
 
-    >>> first_word = Extractor("first word", lambda texts, number: ([text.split()[:1] for text in texts], None))
+    >>> first_word = Extractor("first word", lambda texts, number: [text.split()[:1] for text in texts])
     >>> measure_extractor(first_word, "x", [MarkedDocument("Rain fell.", ("rain",))]).hits.macro().tolist()
     [1.0, 1.0, 1.0]
     """
     texts = [document.text for document in documents]
     extractor.extract(texts[:1], max(DEPTHS))  # what is loaded or compiled at first is not counted
     start = time.process_time()  # of all threads: other work on the machine does not count
-    found, sequences = extractor.extract(texts, max(DEPTHS))
-    seconds = time.process_time() - start
-    return KeyphraseResult(extractor.title, corpus, Hits.count(found, documents), seconds, sequences)
+    found = extractor.extract(texts, max(DEPTHS))
+    return KeyphraseResult(extractor.title, corpus, Hits.count(found, documents), time.process_time() - start)
 
 
 # ---- what one would use instead -----------------------------------------------------------------------------------------
 
 
-def keybert_extractor(encoder: str, diverse: bool = False) -> Extractor:
-    """KeyBERT as its users call it, with phrases of one to three words.
-
-    Args:
-        encoder: of sentence-transformers.
-        diverse: by maximal marginal relevance, with diversity .5.
-    """
-
-    def extract(texts: Sequence[str], number: int) -> tuple[list[list[str]], int | None]:
-        model = _keybert(encoder)
-        options = {"keyphrase_ngram_range": (1, 3), "stop_words": "english", "top_n": number}
-        with _counting(model.model.embedding_model) as used:
-            rows = [model.extract_keywords(text, use_mmr=diverse, **options) for text in texts]
-        return [[phrase for phrase, _ in row] for row in rows], used[0]
-
-    title = f"KeyBERT, 1 to 3 words{', MMR' if diverse else ''}"
-    return Extractor(title, extract, slow=True, needs=("keybert", "sentence_transformers"))
-
-
 @lru_cache(maxsize=1)
-def _keybert(encoder: str) -> Any:
-    transformer = require("sentence_transformers", "sentence-transformers").SentenceTransformer(encoder, device="cpu")
-    return require("keybert", "keywords").KeyBERT(transformer)
+def _keybert() -> Any:
+    transformers = require("sentence_transformers", "sentence-transformers")
+    return require("keybert", "keywords").KeyBERT(transformers.SentenceTransformer(resolve_encoder(MINILM), device="cpu"))
 
 
-@contextmanager
-def _counting(model: Any) -> Iterator[list[int]]:
-    """How many texts a SentenceTransformer is given."""
-    used, encode = [0], model.encode
-
-    def counted(texts: Any, *rest: Any, **options: Any) -> Any:
-        used[0] += 1 if isinstance(texts, str) else len(texts)
-        return encode(texts, *rest, **options)
-
-    model.encode = counted
-    try:
-        yield used
-    finally:
-        del model.encode
+def _by_keybert(texts: Sequence[str], number: int) -> list[list[str]]:
+    """As its users call it, with phrases of one to three words."""
+    options = {"keyphrase_ngram_range": (1, 3), "stop_words": "english", "top_n": number}
+    return [[phrase for phrase, _ in _keybert().extract_keywords(text, **options)] for text in texts]
 
 
-def yake_extractor() -> Extractor:
-    """YAKE with its own settings: phrases of one to three words."""
-
-    def extract(texts: Sequence[str], number: int) -> tuple[list[list[str]], int | None]:
-        extractor = require("yake", "keywords").KeywordExtractor(lan="en", n=3, top=number)
-        return [[phrase for phrase, _ in extractor.extract_keywords(text)] for text in texts], None
-
-    return Extractor("YAKE", extract, needs=("yake",))
+def _by_yake(texts: Sequence[str], number: int) -> list[list[str]]:
+    """With its own settings: phrases of one to three words."""
+    extractor = require("yake", "keywords").KeywordExtractor(lan="en", n=3, top=number)
+    return [[phrase for phrase, _ in extractor.extract_keywords(text)] for text in texts]
 
 
-def rake_extractor() -> Extractor:
-    """RAKE, by the package multi_rake with its own settings."""
-
-    def extract(texts: Sequence[str], number: int) -> tuple[list[list[str]], int | None]:
-        rake = require("multi_rake", "keywords").Rake(language_code="en")
-        return [[phrase for phrase, _ in rake.apply(text)[:number]] for text in texts], None
-
-    return Extractor("RAKE", extract, needs=("multi_rake",))
+def _by_rake(texts: Sequence[str], number: int) -> list[list[str]]:
+    rake = require("multi_rake", "keywords").Rake(language_code="en")
+    return [[phrase for phrase, _ in rake.apply(text)[:number]] for text in texts]
 
 
-def textrank_extractor(tagger: str, name: str = "positionrank") -> Extractor:
-    """A ranking of pytextrank, on noun phrases of a spaCy model with a parser.
-
-    Args:
-        name: "positionrank", "textrank" or "topicrank".
-    """
-
-    def extract(texts: Sequence[str], number: int) -> tuple[list[list[str]], int | None]:
-        pipeline = _textrank(tagger, name)
-        return [[phrase.text for phrase in doc._.phrases[:number]] for doc in pipeline.pipe(texts)], None
-
-    titles = {"positionrank": "PositionRank", "textrank": "TextRank", "topicrank": "TopicRank"}
-    return Extractor(f"{titles[name]} (pytextrank)", extract, needs=("spacy", "pytextrank"))
-
-
-@lru_cache(maxsize=3)
-def _textrank(tagger: str, name: str) -> Any:
-    require("pytextrank", "keywords")
-    pipeline = require("spacy", "spacy").load(tagger)
-    pipeline.add_pipe(name)
-    return pipeline
+OTHERS = {
+    "keybert": Extractor("KeyBERT, 1 to 3 words", _by_keybert, slow=True, needs=("keybert", "sentence_transformers")),
+    "yake": Extractor("YAKE", _by_yake, needs=("yake",)),
+    "rake": Extractor("RAKE", _by_rake, needs=("multi_rake",)),
+}
 
 
 # ---- the table ----------------------------------------------------------------------------------------------------------
@@ -297,7 +224,7 @@ PUBLISHED = {
 def keyphrase_table(results: Sequence[KeyphraseResult], draws: int = 1000) -> str:
     """Markdown: a table for each corpus, the methods in the order of their results; the first is ours.
 
-    >>> row = KeyphraseResult("ours", "inspec", Hits(np.ones((2, 3)), np.ones((2, 3)), np.ones(2)), 0.5, 8)
+    >>> row = KeyphraseResult("ours", "inspec", Hits(np.ones((2, 3)), np.ones((2, 3)), np.ones(2)), 0.5)
     >>> keyphrase_table([row], draws=10).splitlines()[4].split(" | ")[:3]
     ['| ours', '2', '100.0 (100.0 to 100.0)']
     """
@@ -306,13 +233,13 @@ def keyphrase_table(results: Sequence[KeyphraseResult], draws: int = 1000) -> st
         rows = [result for result in results if result.corpus == corpus]
         most = max(row.number for row in rows)
         lines += [f"**{corpus}**, {most} documents", ""]
-        headings = [*(f"F1@{k} (95%)" for k in DEPTHS), "pooled", "first row - this, F1@10", "sequences", "documents/s"]
+        headings = [*(f"F1@{k} (95%)" for k in DEPTHS), "pooled", "first row - this, F1@10", "documents/s"]
         lines += [f"| | documents | {' | '.join(headings)} |", f"|---|{'---:|' * (len(headings) + 1)}"]
         lines += [_line(row, rows[0], draws) for row in rows]
         for title, figures in PUBLISHED.items():
             if corpus in figures:
                 cells = " | ".join(f"{value:.1f}" for value in figures[corpus])
-                lines.append(f"| {title}, published, *not run here* | | {cells} | | | | |")
+                lines.append(f"| {title}, published, *not run here* | | {cells} | | | |")
         lines.append("")
     lines.append(f"{LEGEND} Published: {PUBLISHED_SOURCE}.")
     return "\n".join(lines)
@@ -328,11 +255,8 @@ def _line(result: KeyphraseResult, ours: KeyphraseResult, draws: int) -> str:
         differences = ours.hits[:shared].f1()[:, 1] - result.hits[:shared].f1()[:, 1]
         weighed = bootstrap(lambda w: {"gap": float(w @ differences / w.sum())}, shared, draws)["gap"]
         gap = _interval(weighed, signed=True)
-    sequences = "" if result.sequences is None else f"{result.sequences / result.number:.0f}"
-    return (
-        f"| {result.title} | {result.number} | {' | '.join(cells)} | {pooled} | {gap} | {sequences} | "
-        f"{result.number / result.seconds:.1f} |"
-    )
+    speed = f"{result.number / result.seconds:.1f}"
+    return f"| {result.title} | {result.number} | {' | '.join(cells)} | {pooled} | {gap} | {speed} |"
 
 
 def _macro_intervals(hits: Hits, draws: int) -> list[Interval]:
@@ -350,6 +274,5 @@ def _interval(value: Interval, signed: bool = False) -> str:
 LEGEND = (
     "F1 in per cent, exact match of Porter stems, the mean over documents, with a 95% interval by drawing documents again. "
     "Pooled: hits, phrases and marks of all documents counted together, as PromptRank's code does. "
-    "Sequences: texts that the encoder reads for a document (ours are its sentences, each once). Documents a second of "
-    "processor time: all methods in one run, one after the other, with as many threads."
+    "Documents a second of processor time: all methods in one run, one after the other, with as many threads."
 )

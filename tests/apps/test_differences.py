@@ -150,7 +150,7 @@ def test_bad_arguments(make_model: Callable) -> None:
 @pytest.mark.skipif(not (DATA / "differences").is_dir(), reason=f"no labelled pairs in {DATA}; set HARDKUMA_DATA")
 @pytest.mark.parametrize(("name", "least"), [("ists", 0.74), ("ists_negatives", 0.65)])
 def test_people_agree(name: str, least: float, minilm: HardKumaModel) -> None:
-    from hardkuma.cli.difference_table import our_method
+    from hardkuma.cli.tables import our_method
 
     pairs = read_pairs(DATA / "differences" / f"{name}.jsonl")
     values = our_method(minilm)(pairs)

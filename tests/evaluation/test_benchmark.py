@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hardkuma import HardKumaModel
-from hardkuma.cli.benchmark import main, named_models
+from hardkuma.cli.benchmark import find_models, main
 from hardkuma.evaluation import benchmark as module
 from hardkuma.evaluation.baselines import SentenceEncoder
 from hardkuma.evaluation.benchmark import Settings, run_benchmark
@@ -100,7 +100,7 @@ def test_command_line(conll: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert "position (first words)" in printed and "report.html" in printed
     assert "hardkuma benchmark --data" in (out / "benchmark.md").read_text()
-    assert named_models(["runs/a", "x=runs/b"]) == {"": ["runs/a"], "x": ["runs/b"]}
+    assert find_models(["runs/a", "x=runs/b"]) == {"": ["runs/a"], "x": ["runs/b"]}
 
 
 def test_baselines_on_real_text(real_data: Path, tmp_path: Path) -> None:

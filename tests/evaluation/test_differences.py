@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hardkuma.evaluation.baselines.toy import toy_encoder
+from hardkuma.evaluation.corpora import find_json_lines
 from hardkuma.evaluation.differences import (
     DifferenceResult,
     best_cosine,
     difference_table,
-    find_pairs,
     isolated_words,
     measure_differences,
     read_pairs,
@@ -59,7 +59,7 @@ def test_pairs_on_which_settings_were_chosen_are_left_out_once_more(tmp_path: Pa
     path = tmp_path / "ists.jsonl"
     path.write_text((json.dumps(PAIR) + "\n") * 52)
     encoder = toy_encoder(VECTORS)
-    whole, rest = measure_differences({"cosine": best_cosine(encoder)}, find_pairs(path), encoder)
+    whole, rest = measure_differences({"cosine": best_cosine(encoder)}, find_json_lines(path, "differences"), encoder)
     assert (len(whole.gold), len(rest.gold), rest.corpus) == (52, 2, "ists, from pair 51 on")
 
 
@@ -74,7 +74,7 @@ def test_a_pair_drawn_twice_counts_twice() -> None:
     [
         ("{", "line 1: a pair is a JSON object with text_a"),
         ('{"text_a": "x"}', "line 1: a pair is a JSON object"),
-        (json.dumps(PAIR | {"labels_b": [0]}), "line 1: text_b has 2 words and 1 labels"),
+        (json.dumps(PAIR | {"labels_b": [0]}), r"line 1: a pair is .* \(text_b has 2 words and 1 labels\)"),
         ("", "has no pair"),
     ],
 )
@@ -84,4 +84,4 @@ def test_bad_files(line: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         read_pairs(path)
     with pytest.raises(FileNotFoundError, match=r"no \.jsonl file"):
-        find_pairs(tmp_path / "nowhere")
+        find_json_lines(tmp_path / "nowhere", "differences")
