@@ -129,9 +129,12 @@ def removal(encoder: SentenceEncoder, how: str, seed: int = 0) -> Method:
 
     def method(pairs: Sequence[Pair]) -> list[list[list[float]]]:
         generator = np.random.default_rng(seed)
-        explain = {"leave_one_out": _leave_one_out, "shap": shapley_values, "lime": partial(_lime, generator=generator)}[
-            how
-        ]
+        explainers: dict[str, Callable[[Game, int], np.ndarray]] = {
+            "leave_one_out": _leave_one_out,
+            "shap": shapley_values,
+            "lime": partial(_lime, generator=generator),
+        }
+        explain = explainers[how]
         tokens = _tokens(encoder, pairs)
         wholes = normalize(encoder.embed(tokens))
         result = []
