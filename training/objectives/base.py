@@ -32,12 +32,14 @@ class Report:
         entries: for the log.
         evaluation: what was measured, for the card.
         plots: names of pictures in the output folder.
+        metrics: the same on held-out text by name, for tools that read cards.
     """
 
     paragraph: str
     entries: list[dict[str, Any]] = field(default_factory=list)
     evaluation: str = ""
     plots: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 class Objective(ABC, Generic[AnySettings]):

@@ -123,7 +123,8 @@ class Task(Objective[TaskSettings]):
             "that the gates select by themselves, a fifth of the words, or the others alone.\n\n"
             f"| {' | '.join(found)} |\n|{'---:|' * len(found)}\n| {cells} |"
         )
-        return Report(paragraph, [{**entry, **found}], evaluation)
+        metrics = {f"accuracy, {seen}": value for seen, value in found.items()}
+        return Report(paragraph, [{**entry, **found}], evaluation, metrics=metrics)
 
     def needed_rows(
         self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool

@@ -87,7 +87,9 @@ def test_gates_of_words(selector: str | None, make_two: Callable, tmp_path: Path
 
 def run_example(card: str, folder: Path) -> dict[str, object]:
     """What the example on a card computes, with its path filled in."""
-    example = re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace("PATH_OR_REPO", str(folder))
+    example = (
+        re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1).replace('path = "."', f"path = {str(folder)!r}")
+    )
     found: dict[str, object] = {}
     exec(example, found)
     return found
