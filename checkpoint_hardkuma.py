@@ -363,7 +363,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, Any] | 
             raise ValueError(f"the card's template asks for {match.group(1)!r}; known: {', '.join(sorted(fields))}.")
         return fields[match.group(1)]
 
-    return re.sub(r"\{\{ (\w+) \}\}", fill, template)
+    return re.sub(r"\{\{ ?(\w+) ?\}\}", fill, template)  # ruff writes {{x}} in code
 
 
 def card_metadata(
