@@ -33,16 +33,16 @@ TEXTS = (
 
 
 def save(picture: bytes, name: str) -> None:
-    """256 colours are plenty for a page, and a third of the size."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    """128 colours are plenty for a page, and a third of the size."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     image.save(HERE / f".{name}", format="PNG", optimize=True)
     (HERE / f".{name}").replace(HERE / name)
     print(f"{name}: {image.width} x {image.height}, {(HERE / name).stat().st_size // 1024} kB")
 
 
 def visit(browser: Any, url: str, width: int, height: int, scheme: str) -> Any:
-    """A page at more pixels than it asks for, as sharp as on a modern screen."""
-    options = {"viewport": {"width": width, "height": height}, "color_scheme": scheme, "device_scale_factor": 1.5}
+    """A page at more pixels than it asks for, as on a modern screen."""
+    options = {"viewport": {"width": width, "height": height}, "color_scheme": scheme, "device_scale_factor": 1.25}
     page = browser.new_context(**options).new_page()
     page.goto(url)
     return page
@@ -52,6 +52,8 @@ def take_tab(browser: Any, url: str, tab: str, name: str, width: int = 1000, sch
     """One tab with the example that it comes with."""
     page = visit(browser, f"{url}#/{tab}", width, 560, scheme)
     page.wait_for_selector(f"#{tab} .hk-text", timeout=120_000)
+    if tab == "text":
+        page.get_by_text("both", exact=True).click()
     page.wait_for_timeout(1000)
     save(page.screenshot(full_page=True), name)
 

@@ -31,7 +31,7 @@ from hardkuma import (
 )
 from hardkuma.__main__ import main
 from hardkuma.apps.page.demo import MAX_CHARACTERS, Demo
-from hardkuma.apps.page.html import show_record
+from hardkuma.apps.page.html import show_text
 from hardkuma.batch_hardkuma import token_roles
 from hardkuma.encoder_hardkuma import frame_token_ids, special_token_ids
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
@@ -377,7 +377,11 @@ def test_the_demo(case: Case, scored: list[ScoredText]) -> None:
         check(answers, [shown(item.select(**options)) for item in scored], lambda text: not text.strip())
     # The page shows a rate, of which it makes a fraction.
     record = scored[0].select(rate=0.3)
-    assert show_record(found[0], 30)[1].count("<td>selected</td>") == sum(word["selected"] for word in record["words"]) > 0
+    assert (
+        show_text(demo.records(found[0].text, percent=30))[1].count("<td>selected</td>")
+        == sum(word["selected"] for word in record["words"])
+        > 0
+    )
 
 
 def test_the_benchmark(case: Case, expected: Answers) -> None:

@@ -3,7 +3,7 @@
 The page is page.html, page.css and page.js beside this file. It asks `show/TAB` and puts the HTML of the answer in its
 place. These are all routes that there are:
 
-    GET   /  /page.css  /page.js  /health
+    GET   /  /page.css  /page.js  /docs  /health
     POST  /show/TAB  /save/KIND                  JSON in and out; status 200, or what was wrong in the same place
 
 Nothing is fetched from elsewhere, nothing is reported to anyone, and nothing is written to the disk. guard.py says who may
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from html import escape
+from importlib import metadata
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -28,11 +29,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...common.models import load_released
+from ...common.models import RELEASED, load_released
 from ...common.rendering.style import COLOURS, RECORD_STYLE, SANS
 from ...handler import MAX_NAME, MAX_SECONDS, RETRY_SECONDS, RequestError, Ticket, Turns
 from ...modeling_hardkuma import HardKumaModel
-from ...scoring_hardkuma import ALL
+from ...scoring_hardkuma import ALL, Record
 from .demo import (
     MAX_CHARACTERS,
     MAX_CHARACTERS_COMPARED,
@@ -45,20 +46,23 @@ from .demo import (
 from .examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
 from .guard import Guard
 from .html import (
-    as_file,
-    record_file,
+    label,
+    save_text,
     show_comparison,
     show_document,
     show_matches,
-    show_numbered,
     show_pair,
     show_problem,
-    show_record,
-    show_selectors,
+    show_text,
 )
 
 HERE = Path(__file__).parent
 START_PERCENT = 20
+# What the selectors of the released head, and others with these names, are for.
+EXPLAINED = {
+    "meaning": "<b>Important words</b> still say what the text is about when all others are left out.",
+    "entities": "<b>Names</b> are words that could be names or terms, by how they are written and used.",
+}
 MAX_BODY = 2_500_000  # bytes of a question as it is sent: the longest texts fit, in any script
 BODY_SECONDS = 20  # that a browser may take to send it
 MAX_WAITING = 16  # for the encoder, which runs for one visitor at a time
@@ -80,7 +84,7 @@ def build_app(
         frames: origins whose pages may show ours in a frame.
 
     >>> sorted(route.path for route in build_app().routes)
-    ['/', '/health', '/page.css', '/page.js', '/save/{name}', '/show/{name}']
+    ['/', '/docs', '/health', '/page.css', '/page.js', '/save/{name}', '/show/{name}']
     """
     demo = Demo(load_released()[0] if model is None else model, selector)
     answers = Answers(demo)
@@ -100,6 +104,7 @@ def build_app(
             _file("/", render_index(demo), "text/html"),
             _file("/page.css", render_style(), "text/css"),
             _file("/page.js", (HERE / "page.js").read_text(encoding="utf-8"), "text/javascript"),
+            _file("/docs", documentation(), "text/plain"),
             _file("/health", json.dumps({"status": "ok"}), "application/json"),
             Route("/show/{name}", show, methods=["POST"]),
             Route("/save/{name}", save, methods=["POST"]),
@@ -109,6 +114,21 @@ def build_app(
     app.router.redirect_slashes = False
     app.state.desk = desk
     return app
+
+
+def documentation() -> str:
+    """README.md: from the package's folder, or from what pip has installed.
+
+    >>> "HardKuma" in documentation()
+    True
+    """
+    path = RELEASED / "README.md"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    try:
+        return str(metadata.metadata("hardkuma").get_payload())  # type: ignore[attr-defined] # an email.message.Message
+    except metadata.PackageNotFoundError:
+        return "HardKuma: `hardkuma --help` and `hardkuma COMMAND --help` say what it does.\n"
 
 
 def _file(path: str, content: str, media_type: str) -> Route:
@@ -266,12 +286,7 @@ class Answers:
 
     def text(self, query: Query) -> Parts:
         """The gates of one text."""
-        if query.keep is not None:
-            shown, numbers = show_numbered(self.demo.keep(query.text, query.keep, self._one(query)))
-        elif query.selector == ALL:
-            shown, numbers = show_selectors(self.demo.score_all(query.text), query.percent)
-        else:
-            shown, numbers = show_record(self.demo.score(query.text, query.selector), query.percent)
+        shown, numbers = show_text(self._records(query))
         return {"text": shown, "numbers": numbers}
 
     def pair(self, query: Query) -> Parts:
@@ -283,25 +298,22 @@ class Answers:
         return {"search": show_matches(*self.demo.search(query.text, query.second, query.percent, self._one(query)))}
 
     def document(self, query: Query) -> Parts:
-        """A long text with its terms."""
-        scored, terms = self.demo.document(query.text, query.percent, query.selector)
-        return {"document": show_document(scored, terms, query.percent)}
+        """A long text with its key phrases."""
+        return {"document": show_document(*self.demo.document(query.text, query.percent, query.selector))}
 
     def methods(self, query: Query) -> Parts:
         """The gates beside other methods."""
         return {"methods": show_comparison(self.demo.compare(query.text, self._one(query)), query.percent)}
 
     def file(self, query: Query, kind: str) -> dict[str, str]:
-        """One text as a file, with the gates that the page shows: of one selector, or of all."""
-        if query.keep is not None:
-            return record_file(self.demo.keep(query.text, query.keep, self._one(query)), kind)
-        if query.selector == ALL:
-            return as_file(self.demo.score_all(query.text), query.percent, kind)
-        name = query.selector or self.demo.selector
-        return as_file({name: self.demo.score(query.text, name)}, query.percent, kind)
+        """One text as a file, with the gates that the page shows."""
+        return save_text(self._records(query), kind)
+
+    def _records(self, query: Query) -> dict[str, Record]:
+        return self.demo.records(query.text, query.selector, query.percent, query.keep)
 
     def _one(self, query: Query) -> str | None:
-        """The selector where one is needed: that of the start where all are chosen, which the page does not offer there."""
+        """The selector where one is needed: that of the start where all are chosen."""
         return None if query.selector == ALL else query.selector
 
 
@@ -313,11 +325,15 @@ def render_style() -> str:
 
 def render_index(demo: Demo) -> str:
     """The page with the first text's answer in it: something is there before any script has run."""
-    shown, numbers = show_record(demo.score(TEXTS[0]))
-    choices = [*demo.names, *([ALL] if len(demo.names) > 1 else [])]
+    shown, numbers = show_text(demo.records(TEXTS[0]))
+    names = {name: label(name) for name in demo.names}
+    if len(names) > 1:
+        names[ALL] = "both" if len(names) == 2 else "all"
     values: dict[str, Any] = {
-        "selectors": "".join(_choice("selector", name, name == demo.selector) for name in choices),
+        "model": escape(demo.describe()),
+        "selectors": "".join(_choice(name, shown_as, name == demo.selector) for name, shown_as in names.items()),
         "several": "" if len(demo.names) > 1 else "hidden",
+        "explained": " ".join(EXPLAINED[name] for name in demo.names if name in EXPLAINED),
         "shown": shown,
         "numbers": numbers,
         "text": escape(TEXTS[0]),
@@ -343,9 +359,10 @@ def render_index(demo: Demo) -> str:
     return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(values)
 
 
-def _choice(name: str, value: str, checked: bool) -> str:
+def _choice(name: str, shown: str, checked: bool) -> str:
     state = " checked" if checked else ""
-    return f'<label><input type="radio" name="{name}" value="{escape(value)}"{state}><span>{escape(value)}</span></label>'
+    field = f'<input type="radio" name="selector" value="{escape(name)}"{state}>'
+    return f"<label>{field}<span>{escape(shown)}</span></label>"
 
 
 def _example(label: str, **fields: str) -> str:

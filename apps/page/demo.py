@@ -7,8 +7,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any
 
+from ... import __version__
+from ...common.models import RELEASED
 from ...data.sentences import join_lines
 from ...evaluation.baselines import METHODS, SentenceEncoder
 from ...handler import BATCH_TOKENS, MAX_TOKENS, RequestError, exceeds
@@ -34,37 +37,36 @@ KEPT = (30, 95)  # per cent of the meaning
 BASELINES = {"attention": "Attention received", "norm": "Norm of the state", "loo_word": "Leave one word out"}
 # Answers that are kept, in memory alone. A text or document is encoded once, for every selector and share; pairs, searches
 # and comparisons once for each selector, and the former two for each share, since other words are removed then.
-REMEMBERED, REMEMBERED_CHARACTERS = 32, 250_000
+REMEMBERED, REMEMBERED_CHARACTERS = 128, 1_000_000
 MATCHES, TERMS = 5, 20
 
 
-Answer = TypeVar("Answer")
+class Remembered:
+    """Calls functions of texts, and keeps their last answers: no more than so many, and not of more text than so many
+    characters.
 
-
-class Remembered(Generic[Answer]):
-    """A function whose last answers are kept, but no more than so many, and not of more text than so many characters.
-
-    >>> double = Remembered(lambda text: text * 2, answers=2, characters=10)
-    >>> double("a"), double("a" * 12), len(double.known)
-    ('aa', 'aaaaaaaaaaaaaaaaaaaaaaaa', 1)
+    >>> known = Remembered(answers=2, characters=10)
+    >>> known(str.upper, "a"), known(str.upper, "a" * 12), len(known.answers)
+    ('A', 'AAAAAAAAAAAA', 1)
     """
 
-    def __init__(self, function: Callable[..., Answer], answers: int, characters: int) -> None:
-        self.function, self.answers, self.characters = function, answers, characters
-        self.known: OrderedDict[tuple[Hashable, ...], Answer] = OrderedDict()
+    def __init__(self, answers: int, characters: int) -> None:
+        self.limits, self.answers = (answers, characters), OrderedDict[tuple[Hashable, ...], Any]()
 
-    def __call__(self, *arguments: Hashable) -> Answer:
-        if arguments in self.known:
-            self.known.move_to_end(arguments)
-            return self.known[arguments]
-        answer = self.known[arguments] = self.function(*arguments)  # an error is not remembered
-        while len(self.known) > self.answers or (len(self.known) > 1 and self._size() > self.characters):
-            self.known.popitem(last=False)
+    def __call__(self, function: Callable[..., Any], *arguments: Hashable) -> Any:
+        key = (function.__name__, *arguments)
+        if key in self.answers:
+            self.answers.move_to_end(key)
+            return self.answers[key]
+        answer = self.answers[key] = function(*arguments)  # an error is not remembered
+        most, characters = self.limits
+        while len(self.answers) > most or (len(self.answers) > 1 and self._size() > characters):
+            self.answers.popitem(last=False)
         return answer
 
     def _size(self) -> int:
         """An answer is as long as the texts that were asked for, more or less."""
-        return sum(len(text) for arguments in self.known for text in arguments if isinstance(text, str))
+        return sum(len(text) for _, *arguments in self.answers for text in arguments if isinstance(text, str))
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,16 @@ class Demo:
         self.model, self.selector = model, self.names[number]
         self.encoder = SentenceEncoder.from_model(model)
         model.batch_tokens = BATCH_TOKENS  # who leaves is noticed between batches
-        kept = REMEMBERED, REMEMBERED_CHARACTERS
-        self._scored = Remembered(self._score_all, *kept)
-        self._compared = Remembered(self._compare, *kept)
-        self._explained = Remembered(self._explain, *kept)
-        self._indexed = Remembered(self._index, *kept)
-        self._read = Remembered(self._score_sentences, *kept)
-        self._matched = Remembered(self._search, *kept)
+        self.known = Remembered(REMEMBERED, REMEMBERED_CHARACTERS)
+
+    def describe(self) -> str:
+        """The model's name and its encoder's, for people; of a folder its last two parts."""
+        name, encoder = self.model.name_or_path, self.model.config.encoder_name_or_path
+        if name and Path(name) == RELEASED:
+            shown = f"released head of HardKuma {__version__}"
+        else:
+            shown = "/".join(Path(name).parts[-2:]) if name else "a model that was not saved"
+        return f"{shown} on {encoder}" if encoder else shown
 
     def score(self, text: str, selector: str | None = None) -> ScoredText:
         """One encoding of one text, for the selector that is named, or the one that the page starts with."""
@@ -153,23 +158,34 @@ class Demo:
         """By the name of every selector; one encoding for all of them."""
         checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
         self._check_tokens(checked, MAX_TOKENS)
-        return self._scored(checked)
+        return self.known(self._score_all, checked)
 
-    def keep(self, text: str, percent: float, selector: str | None = None) -> Record:
-        """The record of the fewest words that keep so much of the text's embedding, verified by encoding them."""
-        checked = check_text(text, MAX_CHARACTERS, "use the tab Document")
-        self._check_tokens(checked, MAX_TOKENS)
-        low, high = KEPT
-        share = min(max(percent if percent == percent else low, low), high) / 100
-        return self.model.gate_records([checked], keep=share, selector=self._name(selector))[0]
+    def records(
+        self, text: str, selector: str | None = None, percent: float | None = None, keep: float | None = None
+    ) -> dict[str, Record]:
+        """What is selected of one text, by the names of the selectors.
+
+        Args:
+            selector: a name, or "all".
+            percent: the share of words; None for the model's own decision.
+            keep: how much of the text's embedding, in per cent, the fewest words are to keep: verified by encoding them.
+        """
+        scored = self.score_all(text)
+        names = self._names(selector)
+        if keep is None:
+            return {name: scored[name].select(rate=as_fraction(percent)) for name in names}
+        checked, share = scored[names[0]].text, as_fraction(keep, KEPT)
+        return {name: self.model.gate_records([checked], keep=share, selector=name)[0] for name in names}
 
     def pair(self, a: str, b: str, percent: float | None = None, selector: str | None = None) -> Record:
         """Which words carry the similarity of two texts."""
-        return self._explained(check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector)
+        return self.known(
+            self._explain, check_compared(a), check_compared(b), as_fraction(percent), selector or self.selector
+        )
 
     def compare(self, text: str, selector: str | None = None) -> list[MethodScores]:
         """The gates and other methods on one text, the gates first."""
-        return self._compared(check_compared(text), selector or self.selector)
+        return self.known(self._compare, check_compared(text), selector or self.selector)
 
     def search(
         self, passages: str, question: str, percent: float | None = None, selector: str | None = None
@@ -178,17 +194,17 @@ class Demo:
         lines = check_lines(passages)
         asked = check_text(question, MAX_CHARACTERS_COMPARED, "ask for less", "Ask a question.")
         self._check_tokens(lines, MAX_TOKENS_LONG)
-        return self._matched(lines, asked, as_fraction(percent), selector or self.selector)
+        return self.known(self._search, lines, asked, as_fraction(percent), selector or self.selector)
 
     def document(
         self, text: str, percent: float | None = None, selector: str | None = None
-    ) -> tuple[dict[str, ScoredText], list[tuple[str, Record]]]:
-        """A long text with its words' probabilities, and its key phrases; both sentence by sentence, and both with the name
-        of the selector, which may be "all"."""
+    ) -> tuple[dict[str, Record], list[tuple[str, Record]]]:
+        """What is selected of a long text, and its key phrases; both sentence by sentence, and both with the name of the
+        selector, which may be "all"."""
         checked = check_text(text, MAX_CHARACTERS_DOCUMENT, "use `hardkuma keyphrases`")
-        names = list(self.names) if selector == ALL else [self._name(selector)]
+        names = self._names(selector)
         self._check_tokens(checked, MAX_TOKENS_LONG)
-        of_selectors = self._read(checked)
+        of_selectors = self.known(self._score_sentences, checked)
         best: dict[str, tuple[str, Record]] = {}
         for name in names:
             for term in rank_terms(self.model, checked, of_selectors[name], TERMS):
@@ -196,11 +212,16 @@ class Demo:
                 if key not in best or term["score"] > best[key][1]["score"]:
                     best[key] = name, term
         terms = sorted(best.values(), key=lambda found: -found[1]["score"])[:TERMS]
-        return {name: _join_sentences(checked, of_selectors[name]) for name in names}, terms
+        whole = {name: _join_sentences(checked, of_selectors[name]) for name in names}
+        return {name: scored.select(rate=as_fraction(percent)) for name, scored in whole.items()}, terms
 
     def _name(self, selector: str | None) -> str:
         """The selector that is named, or the one that the page starts with; an unknown one is an error."""
         return self.names[self.model.config.find_selector(selector or self.selector)]
+
+    def _names(self, selector: str | None) -> list[str]:
+        """The same for "all", which names them all."""
+        return list(self.names) if selector == ALL else [self._name(selector)]
 
     def _check_tokens(self, text: str, most: int) -> None:
         """Characters say little about the work: a row of full stops has a token for each."""
@@ -212,7 +233,7 @@ class Demo:
         return SearchIndex.build(self.model, (Passage(piece, "", row) for row, piece in pieces))
 
     def _search(self, lines: str, question: str, rate: float | None, selector: str) -> tuple[int, list[Match]]:
-        index, options = self._indexed(lines), _rate_option(rate)
+        index, options = self.known(self._index, lines), _rate_option(rate)
         return len(index.passages), index.search(self.model, question, MATCHES, selector=selector, **options)
 
     def _score_sentences(self, text: str) -> dict[str, list[ScoredText]]:
@@ -222,15 +243,12 @@ class Demo:
     def _score_all(self, text: str) -> dict[str, ScoredText]:
         return {name: scored[0] for name, scored in score_selectors(self.model, [text]).items()}
 
-    def _score(self, text: str, selector: str) -> ScoredText:
-        return score_texts(self.model, [text], selector=selector)[0]
-
     def _explain(self, a: str, b: str, rate: float | None, selector: str) -> Record:
         return explain_pair(self.model, a, b, selector=selector, **_rate_option(rate))
 
     def _compare(self, text: str, selector: str) -> list[MethodScores]:
         start = time.perf_counter()
-        gates = self._score(text, selector)
+        gates = score_texts(self.model, [text], selector=selector)[0]
         seconds = time.perf_counter() - start
         title = f"HardKuma gates: {selector}" if len(self.names) > 1 else "HardKuma gates"
         results = [MethodScores(title, gates.windows, seconds, gates, gates.probabilities)]
@@ -294,13 +312,13 @@ def check_lines(text: str | None) -> str:
     return checked
 
 
-def as_fraction(percent: float | None) -> float | None:
-    """The slider's value as a fraction, kept within its bounds; None, the model's own decision, stays None.
+def as_fraction(percent: float | None, bounds: tuple[int, int] = RATES) -> float | None:
+    """A slider's value as a fraction, kept within its bounds; None, the model's own decision, stays None.
 
     >>> as_fraction(20), as_fraction(1000), as_fraction(None)
     (0.2, 0.5, None)
     """
     if percent is None:
         return None
-    low, high = RATES
+    low, high = bounds
     return min(max(percent if percent == percent else low, low), high) / 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from itertools import groupby
 
@@ -20,10 +20,12 @@ from ...common.rendering.html import (
     render_verdict,
     render_words,
 )
-from ...scoring_hardkuma import Record, ScoredText, join_records
+from ...scoring_hardkuma import Record, join_records
 from ..search import Match
 from .demo import MethodScores, as_fraction
 
+# What the page calls selectors; others have their own name.
+LABELS = {"meaning": "important words", "entities": "names"}
 # Links below this share of the similarity are not drawn: a line says that two words match.
 WEAKEST_LINK = 0.1
 # In a long text words below this are not shaded: nobody would see it, and the page stays light.
@@ -39,23 +41,46 @@ def show_problem(message: str) -> str:
     return f'<p class="hk-problem" role="alert">{escape(message)}</p>'
 
 
-def show_record(scored: ScoredText, percent: float | None = None) -> tuple[str, str]:
-    """The shaded text and the table of numbers, at this share of words, or as the model itself decides.
+def label(name: str) -> str:
+    """What a selector is called on the page.
 
-    >>> text, table = show_record(ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5), 50)
+    >>> label("meaning"), label("nouns")
+    ('important words', 'nouns')
+    """
+    return LABELS.get(name, name)
+
+
+def show_text(records: Mapping[str, Record]) -> tuple[str, str]:
+    """A shaded text and the table of its numbers, from the records of one selector or several by their names.
+
+    >>> from hardkuma import ScoredText
+    >>> record = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5).select(rate=0.5)
+    >>> text, table = show_text({"names": record})
     >>> "1 of 2 words: <bdi>Bob 0.90</bdi>" in text, "<td>0.900</td><td>selected</td>" in table
     (True, True)
     """
-    return show_numbered(scored.select(rate=as_fraction(percent)))
+    record = merge_selectors(records)
+    return render_record(record) + explain_colours(records), show_numbers(record)
 
 
-def show_numbered(record: Record) -> tuple[str, str]:
-    """The shaded text of a record and the table of its numbers.
+def save_text(records: Mapping[str, Record], kind: str) -> dict[str, str]:
+    """What a download button saves, "json" or "html": name, type and content of the file.
 
-    >>> [len(part) > 0 for part in show_numbered({"text": "", "words": [], "spans": []})]
-    [True, True]
+    Args:
+        records: by the names of the selectors that are shown. Of several the JSON is that of `hardkuma gates --selector
+            all`, and the HTML has a hue for each, as on the page.
+
+    >>> from hardkuma import ScoredText
+    >>> record = ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5).select(rate=0.5)
+    >>> save_text({"names": record}, "json")["name"]
+    'gates.json'
     """
-    return render_record(record) + legend(), show_numbers(record)
+    if kind == "json":
+        record = next(iter(records.values())) if len(records) == 1 else join_records(records)
+        content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        return {"name": "gates.json", "type": "application/json", "content": content}
+    content = page_head("HardKuma gates", explain_colours(records)) + render_record(merge_selectors(records)) + page_foot()
+    return {"name": "gates.html", "type": "text/html", "content": content}
 
 
 def show_numbers(record: Record) -> str:
@@ -75,79 +100,67 @@ def show_numbers(record: Record) -> str:
     return f'<div class="hk-scroll" tabindex="0" role="region" aria-label="probabilities">{table}</div>'
 
 
-def merge_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> Record:
+def merge_selectors(records: Mapping[str, Record]) -> Record:
     """One record of several selectors, to be drawn: a word is selected if any of them selects it.
 
-    The "probability" of a word is the largest, and its "hue" says whose it is. "spans" do not overlap: where those of two
-    selectors do, the words of both go to the more probable span, and the other keeps the rest. "listed" are the spans as
-    each selector has them. There is a "reason" only where none of them selects a word.
+    The "probability" of a word is the largest, and its "hue" says whose it is. "spans" do not overlap: what several
+    selectors select has the "hues" of all of them. "listed" are the spans as each selector has them. There is a "reason"
+    only where none of them selects a word.
 
-    >>> names = {"a": [0.9, 0.1], "b": [0.7, 0.8]}
-    >>> scored = {name: ScoredText("Nobel Prize", [(0, 5), (6, 11)], values, 1, 0.5) for name, values in names.items()}
-    >>> record = merge_selectors(scored)
-    >>> [(span["text"], span["hue"]) for span in record["spans"]], [span["text"] for span in record["listed"]]
-    ([('Nobel', 0), ('Prize', 1)], ['Nobel', 'Nobel Prize'])
+    >>> from hardkuma import ScoredText
+    >>> scored = {"a": [0.9, 0.1], "b": [0.7, 0.8]}
+    >>> records = {name: ScoredText("Nobel Prize", [(0, 5), (6, 11)], row, 1, 0.5).select() for name, row in scored.items()}
+    >>> [(span["text"], span["hues"]) for span in merge_selectors(records)["spans"]]
+    [('Nobel', [(0, 0.9), (1, 0.8)]), ('Prize', [(1, 0.8)])]
     """
-    record = join_records({name: item.select(rate=as_fraction(percent)) for name, item in scored.items()})
-    hues = {name: hue for hue, name in enumerate(scored)}
+    if len(records) == 1:
+        return next(iter(records.values()))
+    record = join_records(records)
+    hues = {name: hue for hue, name in enumerate(records)}
     words = []
     for word in record["words"]:
         best = max(word["probabilities"], key=word["probabilities"].__getitem__)
-        note = ", ".join(f"{name} {value:.2f}" for name, value in word["probabilities"].items())
+        note = ", ".join(f"{label(name)} {value:.2f}" for name, value in word["probabilities"].items())
         shade = {"probability": word["probabilities"][best], "hue": hues[best], "note": note}
         words.append(word | shade | {"selected": bool(word["selected"])})
     spans = []
-    owners = _most_probable(record)
-    for owner, inside in groupby(range(len(words)), key=owners.__getitem__):
-        if owner is None:
+    covering = _covering(record)
+    for numbers, inside in groupby(range(len(words)), key=covering.__getitem__):
+        if not numbers:
             continue
-        run, name = list(inside), owner["selector"]
+        run, chosen = list(inside), [record["spans"][number] for number in numbers]
         start, end = words[run[0]]["start"], words[run[-1]]["end"]
-        note = f"{name} {owner['probability']:.2f}"
-        piece = {"text": record["text"][start:end], "start": start, "end": end, "hue": hues[name], "note": note}
-        spans.append(piece | {"probability": owner["probability"]})
-    return {**record, "words": words, "spans": spans, "listed": record["spans"]}
+        shades = [(hues[span["selector"]], span["probability"]) for span in chosen]
+        note = ", ".join(f"{label(span['selector'])} {span['probability']:.2f}" for span in chosen)
+        piece = {"text": record["text"][start:end], "start": start, "end": end, "hue": shades[0][0], "hues": shades}
+        spans.append(piece | {"probability": max(share for _, share in shades), "note": note})
+    listed = [span | {"selector": label(span["selector"])} for span in record["spans"]]
+    return {**record, "words": words, "spans": spans, "listed": listed}
 
 
-def _most_probable(record: Record) -> list[Record | None]:
-    """For every word of a joined record the most probable span that it is in, of equal ones the first; None for no span."""
+def _covering(record: Record) -> list[tuple[int, ...]]:
+    """For every word of a joined record the numbers of the spans that it is in."""
     starts = [word["start"] for word in record["words"]]
-    owners: list[Record | None] = [None] * len(starts)
-    for span in sorted(reversed(record["spans"]), key=lambda span: span["probability"]):
+    covering: list[tuple[int, ...]] = [()] * len(starts)
+    for number, span in enumerate(record["spans"]):
         for i in range(bisect_left(starts, span["start"]), bisect_left(starts, span["end"])):
-            owners[i] = span
-    return owners
+            covering[i] += (number,)
+    return covering
 
 
-def show_selectors(scored: Mapping[str, ScoredText], percent: float | None = None) -> tuple[str, str]:
-    """The text with every word in the hue of the selector that gives it most, and the table of numbers.
+def explain_colours(names: Collection[str]) -> str:
+    """What hue, shade and outline mean; hues where there are several selectors.
 
-    >>> names = {"a": [0.9, 0.1], "b": [0.2, 0.8]}
-    >>> scored = {name: ScoredText("Bob ran", [(0, 3), (4, 7)], values, 1, 0.5) for name, values in names.items()}
-    >>> 'title="a 0.90, b 0.20">Bob</mark>' in show_selectors(scored)[0]
+    >>> explain_colours(["a", "b"]).startswith('<p class="hk-legend"><span><span class="hk-span hk-hue0"')
     True
     """
-    record = merge_selectors(scored, percent)
-    return render_record(record) + selectors_legend(scored), show_numbers(record)
-
-
-def selectors_legend(names: Iterable[str]) -> str:
-    """What hue, shade and outline mean where every selector has a hue of its own.
-
-    >>> selectors_legend(["a", "b"]).startswith('<p class="hk-legend"><span><span class="hk-span hk-hue0"')
-    True
-    """
-    items = (shade_example(name, hue) for hue, name in enumerate(names))
-    return f'<p class="hk-legend"><span>{" ".join(items)}</span></p>{legend()}'
-
-
-def shade_example(name: str, hue: int) -> str:
-    """The name of a selector in its hue, for a legend.
-
-    >>> shade_example("names", 1)
-    '<span class="hk-span hk-hue1" style="--share:90%">names</span>'
-    """
-    return f'<span class="hk-span {hue_class(hue)}" style="--share:90%">{escape(name)}</span>'
+    if len(names) == 1:
+        return legend()
+    shown = (
+        f'<span class="hk-span {hue_class(hue)}" style="--share:90%">{escape(label(name))}</span>'
+        for hue, name in enumerate(names)
+    )
+    return f'<p class="hk-legend"><span>{" ".join(shown)}</span></p>{legend()}'
 
 
 def show_pair(pair: Record) -> str:
@@ -182,6 +195,7 @@ def show_pair(pair: Record) -> str:
 def show_comparison(results: Sequence[MethodScores], percent: float | None = None) -> str:
     """Methods side by side, the gates first, each with as many words marked as the gates select.
 
+    >>> from hardkuma import ScoredText
     >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.1, 0.9], windows=1, threshold=0.5)
     >>> gates = MethodScores("Gates", 1, 0.03, scored, [0.1, 0.9])
     >>> html = show_comparison([gates, MethodScores("Norm", 2, 0.01, scored, [3, 5])], 50)
@@ -253,23 +267,21 @@ def show_matches(number: int, matches: Sequence[Match]) -> str:
     return html
 
 
-def show_document(
-    scored: Mapping[str, ScoredText], terms: Sequence[tuple[str, Record]], percent: float | None = None
-) -> str:
+def show_document(records: Mapping[str, Record], terms: Sequence[tuple[str, Record]]) -> str:
     """A long text as a heat map, with its key phrases at the side.
 
     Args:
-        scored: by the names of the selectors that are shown; of several each has its hue.
-        terms: each with the name of the selector that found it.
-        percent: the share of words to select; None for the model's own decision.
+        records: by the names of the selectors that are shown; of several each has its hue.
+        terms: each with the name of its selector.
 
-    >>> scored = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5)
-    >>> html = show_document({"a": scored}, [("a", {"text": "Bob", "count": 3, "example": "Hi Bob"})])
+    >>> from hardkuma import ScoredText
+    >>> record = ScoredText("Hi Bob", [(0, 2), (3, 6)], [0.01, 0.9], windows=1, threshold=0.5).select()
+    >>> html = show_document({"a": record}, [("a", {"text": "Bob", "count": 3, "example": "Hi Bob"})])
     >>> html.count("<mark"), '<button type="button" data-term="Bob" title="Hi Bob">Bob</button> <span>3</span>' in html
     (1, True)
     """
-    hues = {name: hue for hue, name in enumerate(scored)} if len(scored) > 1 else {}
-    record = merge_selectors(scored, percent) if hues else next(iter(scored.values())).select(rate=as_fraction(percent))
+    hues = {name: hue for hue, name in enumerate(records)} if len(records) > 1 else {}
+    record = merge_selectors(records)
     words = [word for word in record["words"] if word["selected"] or word["probability"] >= FAINTEST]
     listed = "".join(
         f'<li><button type="button" data-term="{escape(term["text"])}" title="{escape(" ".join(term["example"].split()))}">'
@@ -280,43 +292,13 @@ def show_document(
     count = f"{selected:,} of {len(record['words']):,} words selected. Read sentence by sentence."
     listed = f"<ol>{listed}</ol>" if listed else "<p>No phrase was found.</p>"
     return (
-        f'<p class="hk-verdict">{count}</p>{selectors_legend(scored) if hues else legend()}<div class="document">'
+        f'<p class="hk-verdict">{count}</p>{explain_colours(records)}<div class="document">'
         f'<div class="heat hk-record" tabindex="0" role="region" aria-label="The text">'
         f"{render_words(record['text'], words, record['spans'])}</div>"
-        f'<aside class="terms"><h3>Terms</h3>{listed}</aside></div>'
+        f'<aside class="terms"><h3>Key phrases</h3>{listed}</aside></div>'
     )
 
 
 def _swatch(hue: int | None) -> str:
     """A dot in the hue of a selector; nothing where there is one selector alone."""
     return "" if hue is None else f'<i class="swatch {hue_class(hue)}"></i>'
-
-
-def as_file(scored: Mapping[str, ScoredText], percent: float | None, kind: str) -> dict[str, str]:
-    """What a download button saves, "json" or "html": name, type and content of the file.
-
-    Args:
-        scored: by the names of the selectors that are shown. Of several the JSON is that of `hardkuma gates --selector
-            all`, and the HTML has a hue for each, as on the page.
-
-    >>> as_file({"a": ScoredText("Hi", [(0, 2)], [0.1], windows=1, threshold=0.5)}, 50, "json")["name"]
-    'gates.json'
-    """
-    records = {name: item.select(rate=as_fraction(percent)) for name, item in scored.items()}
-    if len(records) == 1:
-        return record_file(next(iter(records.values())), kind)
-    joined = join_records(records) if kind == "json" else merge_selectors(scored, percent)
-    return record_file(joined, kind, selectors_legend(scored))
-
-
-def record_file(record: Record, kind: str, explained: str | None = None) -> dict[str, str]:
-    """A record as a file; the legend of the HTML is the usual one where none is given.
-
-    >>> record_file({"text": "", "words": [], "spans": []}, "html")["type"]
-    'text/html'
-    """
-    if kind == "json":
-        content = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-        return {"name": "gates.json", "type": "application/json", "content": content}
-    content = page_head("HardKuma gates", explained) + render_record(record) + page_foot()
-    return {"name": "gates.html", "type": "text/html", "content": content}

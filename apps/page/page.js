@@ -7,35 +7,21 @@ const panels = new Map();
 const NO_ANSWER = "The server does not answer. Is it still running?";
 
 function chosen() {
-  const {selector, decision, percent, keep} = settings.elements;
+  const {selector, amount, percent, keep} = settings.elements;
   return {
-    selector: selector.value || null,
-    percent: decision.value === "share" ? Number(percent.value) : null,
-    keep: decision.value === "keep" ? Number(keep.value) : null,
+    selector: show.hidden ? null : selector.value,
+    percent: amount.value === "share" ? Number(percent.value) : null,
+    keep: amount.value === "keep" ? Number(keep.value) : null,
   };
 }
 
-// What the settings are called on a tab, and whether it can show all selectors at once. All are taken up again by the next
-// tab that can.
-const words = [...settings.querySelectorAll("[data-word]")];
-const usual = new Map(words.map((word) => [word, word.textContent]));
-const all = settings.querySelector("[name=selector][value=all]");
-let wantsAll = false;
+// What a tab has no use for is not there.
+const show = settings.querySelector("fieldset"), single = show.hidden;
 
-function fitSettings(panel) {
-  for (const word of words) word.textContent = panel[word.dataset.word] ?? usual.get(word);
-  for (const label of settings.querySelectorAll("[data-only]")) label.hidden = label.dataset.only !== panel.tab;
-  if (settings.elements.decision.value === "keep" && panel.tab !== "text") settings.elements.decision.value = "own";
-  if (!all) return;
-  all.disabled = "single" in panel;
-  all.parentElement.title = all.disabled ? "Here one selector at a time" : "";
-  if (all.disabled && all.checked) {
-    wantsAll = true;
-    settings.querySelector("[name=selector][checked]").checked = true;
-  } else if (!all.disabled && wantsAll) {
-    wantsAll = false;
-    all.checked = true;
-  }
+function fitSettings(tab) {
+  for (const part of settings.querySelectorAll("[data-only]")) part.hidden = !part.dataset.only.split(" ").includes(tab);
+  show.hidden ||= single;
+  if (settings.elements.amount.value === "keep" && tab !== "text") settings.elements.amount.value = "automatic";
 }
 
 async function post(address, query, refuse) {
@@ -102,7 +88,7 @@ class Panel {
   }
 
   opened() {
-    fitSettings(this.element.dataset);
+    fitSettings(this.element.dataset.tab);
     if (this.shown === null) this.ask();
     else this.settingsChanged();
     this.draw();
@@ -177,26 +163,50 @@ function showTerm(answer, term) {
   found[next]?.scrollIntoView({block: "center"});
 }
 
-// Lines between the words of two texts, as thick as the link is strong.
+// Lines between the words of two texts, as thick as the link is strong. They run where there is no text: between the two
+// texts, between lines, and along the margin where a word is not in the line next to the other text.
 function drawLinks(pair) {
   pair.querySelector("svg.links")?.remove();
-  const [first, second] = [...pair.querySelectorAll(".hk-text")].map((text) => text.querySelectorAll("mark"));
-  const frame = pair.getBoundingClientRect();
-  if (!second || !frame.width) return;
+  const texts = [...pair.querySelectorAll(".hk-text")], frame = pair.getBoundingClientRect();
+  if (texts.length < 2 || !frame.width) return;
+  const [first, second] = texts.map((text) => text.querySelectorAll("mark"));
+  const [above, below] = texts.map((text) => text.getBoundingClientRect());
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("class", "links");
   svg.setAttribute("aria-hidden", "true");
-  for (const [a, b, share] of JSON.parse(pair.dataset.links)) {
-    const [from, to] = [first[a], second[b]].map((mark) => (mark.closest(".hk-span") ?? mark).getBoundingClientRect());
-    const x1 = from.left + from.width / 2 - frame.left, y1 = from.bottom - frame.top;
-    const x2 = to.left + to.width / 2 - frame.left, y2 = to.top - frame.top;
+  const links = JSON.parse(pair.dataset.links), room = below.left - frame.left;
+  links.forEach(([a, b, share], number) => {
+    const from = [...first[a].getClientRects()].at(-1), to = second[b].getClientRects()[0];
+    const start = [from.left + from.width / 2, from.bottom + 3], end = [to.left + to.width / 2, to.top - 3];
+    const lane = (number + 1) / (links.length + 1), between = above.bottom + (below.top - above.bottom) * lane;
+    const left = start[0] + end[0] < frame.left + frame.right;
+    const margin = left ? frame.left + room * (1 - lane) : frame.right - room * (1 - lane);
+    const points = [start];
+    if (above.bottom - from.bottom > from.height) points.push([start[0], from.bottom + 6], [margin, from.bottom + 6], [margin, between]);
+    else points.push([start[0], between]);
+    if (to.top - below.top > to.height) points.push([margin, between], [margin, to.top - 6], [end[0], to.top - 6]);
+    else points.push([end[0], between]);
     const path = document.createElementNS(svg.namespaceURI, "path");
-    const middle = (y1 + y2) / 2;
-    path.setAttribute("d", `M${x1} ${y1} C${x1} ${middle} ${x2} ${middle} ${x2} ${y2}`);
-    path.setAttribute("stroke-width", (1 + 11 * share).toFixed(2));
+    path.setAttribute("d", bend([...points, end].map(([x, y]) => [x - frame.left, y - frame.top])));
+    path.setAttribute("stroke-width", (1 + 3 * share).toFixed(2));
     svg.append(path);
-  }
+  });
   pair.prepend(svg);
+}
+
+// A path through these points, its corners rounded.
+function bend(points) {
+  const toward = ([x, y], [u, v], most) => {
+    const share = Math.min(1, most / (Math.hypot(u - x, v - y) || 1));
+    return [x + share * (u - x), y + share * (v - y)];
+  };
+  let path = `M${points[0]}`;
+  for (let i = 1; i < points.length - 1; i++) {
+    const half = (a, b) => Math.min(8, Math.hypot(a[0] - b[0], a[1] - b[1]) / 2);
+    const [before, corner, after] = points.slice(i - 1, i + 2);
+    path += ` L${toward(corner, before, half(corner, before))} Q${corner} ${toward(corner, after, half(corner, after))}`;
+  }
+  return `${path} L${points.at(-1)}`;
 }
 
 function open(tab, focus) {
@@ -225,11 +235,8 @@ tabs.forEach((tab, number) => {
 });
 settings.addEventListener("submit", (event) => event.preventDefault());
 settings.addEventListener("input", (event) => {
-  const {decision, percent, keep} = settings.elements;
-  if (event.target.name === "selector") wantsAll = false;
-  if (event.target === percent) decision.value = "share";  // who moves the slider wants a share
-  if (event.target === keep) decision.value = "keep";
-  for (const slider of [percent, keep]) slider.parentElement.querySelector("output").textContent = `${slider.value}%`;
+  const output = event.target.parentElement.querySelector("output");
+  if (output) output.textContent = `${event.target.value}%`;
   current().settingsChanged();
 });
 new ResizeObserver(() => current().draw()).observe(document.querySelector("main"));

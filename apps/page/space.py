@@ -60,7 +60,7 @@ tags:
 # HardKuma
 
 Type a text and see which words carry its meaning; see which words make two texts similar; search in your own lines, with
-the words that carry each match; read a long document as a heat map with its terms; compare with attention, norms and
+the words that carry each match; read a long document as a heat map with its key phrases; compare with attention, norms and
 leave-one-out. No text is stored.
 """
 
@@ -88,8 +88,8 @@ def write_space(folder: str | os.PathLike[str], model: HardKumaModel | None = No
             shutil.copyfile(path, package / path.name)
         for name in PARTS:
             shutil.copytree(ROOT / name, package / name, ignore=ignored)
-        # An installed package has no LICENSE beside its code.
-        for name in ("LICENSE", "model_card.md", *RELEASED_FILES):
+        # An installed package has neither LICENSE nor README beside its code.
+        for name in ("LICENSE", "README.md", "model_card.md", *RELEASED_FILES):
             if (ROOT / name).is_file():
                 shutil.copyfile(ROOT / name, package / name)
         if model is not None:

@@ -48,6 +48,18 @@ def _hue(word: Word) -> str:
     return f" {hue_class(word['hue'])}" if "hue" in word else ""
 
 
+def _shade_style(word: Word) -> str:
+    """How deep the shade is; where the spans of several selectors meet, a stripe for each, in its hue."""
+    if len(hues := word.get("hues", ())) < 2:
+        return f"--share:{_percent(word['probability'])}%"
+    stripes = ", ".join(
+        f"color-mix(in srgb, rgb(var(--hue{hue % HUES})) calc({_percent(share)}% * var(--depth)), transparent) "
+        f"{100 * number // len(hues)}% {100 * (number + 1) // len(hues)}%"
+        for number, (hue, share) in enumerate(hues)
+    )
+    return f"background:linear-gradient({stripes})"
+
+
 def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -> str:
     """The whole text with its words shaded and its spans marked whole, as one paragraph.
 
@@ -55,7 +67,8 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
         words: in reading order, each with "start", "end", "probability" in [0, 1]; "note", if the note is to say something
             else than the probability; and "hue", a number, or "different", true, if it is to have another colour than all
             others.
-        spans: the same; a span is shaded as a whole, by its own probability. No word may cross a span's border.
+        spans: the same; a span is shaded as a whole, by its own probability, or with "hues", pairs of hue and probability,
+            in stripes. No word may cross a span's border.
 
     >>> render_words("Hi Bob", [{"start": 0, "end": 2, "probability": 0.0}])
     '<p class="hk-text" dir="auto"><mark style="--share:0%" title="probability 0.00">Hi</mark> Bob</p>'
@@ -72,9 +85,7 @@ def render_words(text: str, words: Sequence[Word], spans: Sequence[Word] = ()) -
         parts.append(_shaded(text, words[first:before], position, start))
         inner = _shaded(text, words[before:within], start, end)
         label = f'role="group" aria-label="{"" if span.get("different") else "selected, "}{escape(_note(span))}"'
-        parts.append(
-            f'<span class="hk-span{_hue(span)}" style="--share:{_percent(span["probability"])}%" {label}>{inner}</span>'
-        )
+        parts.append(f'<span class="hk-span{_hue(span)}" style="{_shade_style(span)}" {label}>{inner}</span>')
         position, first = end, within
     parts.append(_shaded(text, words[first:], position, len(text)))
     return f'<p class="hk-text" dir="auto">{"".join(parts)}</p>'

@@ -11,12 +11,12 @@ HUES = 6  # where words are coloured by selector; of more selectors the hues com
 LIGHT = (
     "--ink: #1f1c17; --soft: #655e53; --page: #fdfcf9; --card: #f5f2ea; --line: #ddd6c8; --accent: #8a4b00; --depth: .9; "
     "--mark: 245, 166, 20; --hue0: 245, 166, 20; --hue1: 88, 166, 230; --hue2: 104, 186, 96; --hue3: 224, 122, 184; "
-    "--hue4: 164, 140, 228; --hue5: 48, 184, 176;"
+    "--hue4: 164, 140, 228; --hue5: 48, 184, 176; --differs: 240, 128, 112;"
 )
 DARK = (
     "--ink: #f4efe6; --soft: #b9b0a1; --page: #161411; --card: #211e19; --line: #413b31; --accent: #f3b754; --depth: .6; "
     "--mark: 214, 130, 8; --hue0: 214, 130, 8; --hue1: 40, 120, 200; --hue2: 60, 140, 60; --hue3: 184, 64, 140; "
-    "--hue4: 126, 96, 200; --hue5: 16, 136, 130;"
+    "--hue4: 126, 96, 200; --hue5: 16, 136, 130; --differs: 206, 70, 56;"
 )
 SANS = '"Inter", "Segoe UI", "Helvetica Neue", "Liberation Sans", Arial, system-ui, sans-serif'
 _SHADE = "background: color-mix(in srgb, rgb(var(--mark)) calc(var(--share) * var(--depth)), transparent);"
@@ -47,8 +47,8 @@ RECORD_STYLE = f"""
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }}
 .hk-text .hk-span mark, .hk-legend .hk-span mark {{ background: none; }}
 {" ".join(f".hk-hue{number} {{ --mark: var(--hue{number}); }}" for number in range(HUES))}
-.hk-different {{ --mark: var(--hue1); }}
-.hk-span.hk-different {{ border-bottom: .14em dotted rgb(var(--hue1)); }}
+.hk-different {{ --mark: var(--differs); }}
+.hk-span.hk-different {{ border-bottom: .14em dotted rgb(var(--differs)); }}
 .hk-grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: .75rem; }}
 .hk-grid > * {{ min-width: 0; margin: 0; }}
 .hk-caption {{ margin: .35rem 0 0; color: var(--soft); font-size: .875rem; overflow-wrap: anywhere; }}

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the demo needs starlette: pip install 'hardkuma[demo]'")
 
-from hardkuma import HardKumaModel, load_released
+from hardkuma import HardKumaModel, __version__, load_released
 from hardkuma.apps.page.app import MAX_BODY, Answers, Query, build_app, render_index
 from hardkuma.apps.page.demo import (
     MAX_CHARACTERS,
@@ -26,13 +26,13 @@ from hardkuma.apps.page.demo import (
     check_lines,
 )
 from hardkuma.apps.page.examples import DOCUMENT, PAIRS, PASSAGES, QUESTIONS, TEXTS
-from hardkuma.apps.page.html import as_file, merge_selectors, show_record, show_selectors
+from hardkuma.apps.page.html import merge_selectors, save_text, show_text
 from hardkuma.apps.page.serve import serving
 from hardkuma.apps.pairs import explain_pair
 from hardkuma.apps.search import SearchIndex
 from hardkuma.apps.terms import find_terms
 from hardkuma.common.rendering.style import HUES
-from hardkuma.scoring_hardkuma import ScoredText, gate_records, score_texts
+from hardkuma.scoring_hardkuma import Record, ScoredText, gate_records, score_texts
 from tests.browser import chromium, needs_chromium
 
 ATTACK = (
@@ -114,7 +114,8 @@ def settled(page: Any, place: str) -> str:
 
 
 def take_share(page: Any, steps: int) -> None:
-    """Move the slider, which starts at 20%, by the keyboard."""
+    """Choose a share of words, and move its slider, which starts at 20%, by the keyboard."""
+    page.locator("[name=amount][value=share]").check(force=True)
     slider = page.get_by_role("slider", name="Share of words")
     slider.focus()
     for _ in range(abs(steps)):
@@ -144,14 +145,14 @@ def test_the_slider_reselects_without_encoding(
     before = passes.count
     take_share(page, 30)
     page.wait_for_function("() => document.querySelector('#text').innerText.includes('10 of 20 words')")
-    assert page.get_by_label("a share of words").is_checked() and page.get_by_text("50%").is_visible()
+    assert page.get_by_text("50%").is_visible() and not page.locator("[data-amount=keep]").is_visible()
     take_share(page, -60)
     page.wait_for_function("() => document.querySelector('#text').innerText.includes('1 of 20 words')")
     settled(page, "#text")
     scored = score_texts(minilm, [TEXTS[0]])[0]
     spans = page.locator("#text .hk-text .hk-span")
     assert passes.count == before + 1 and spans.all_inner_texts() == [s["text"] for s in scored.select(rate=0.05)["spans"]]
-    page.get_by_text("the model's own choice").click()
+    page.get_by_text("automatic", exact=True).click()
     own = [span["text"] for span in scored.select()["spans"]]
     page.wait_for_function("n => document.querySelectorAll('#text .hk-text .hk-span').length === n", arg=len(own))
     assert spans.all_inner_texts() == own and passes.count == before + 1
@@ -161,6 +162,7 @@ def test_the_slider_reselects_without_encoding(
 def test_the_words_that_keep_the_meaning(open_page: Callable, minilm: HardKumaModel) -> None:
     page = open_page()
     settled(page, "#text")
+    page.get_by_text("keep … of the meaning").click()
     page.get_by_role("slider", name="How much of the meaning").focus()
     page.keyboard.press("ArrowLeft")
     record = minilm.gate_records([TEXTS[0]], keep=0.79)[0]
@@ -168,11 +170,11 @@ def test_the_words_that_keep_the_meaning(open_page: Callable, minilm: HardKumaMo
         "kept => document.querySelector('#text').innerText.includes(`they keep ${kept} of the meaning`)",
         arg=f"{record['kept']:.0%}",
     )
-    assert page.get_by_label("what keeps the meaning").is_checked() and record["kept"] >= 0.79
+    assert record["kept"] >= 0.79
     assert page.locator("#text .hk-text .hk-span").all_inner_texts() == [span["text"] for span in record["spans"]]
     page.get_by_role("tab", name="Two texts").click()
-    assert not page.get_by_text("what keeps the meaning").is_visible()
-    assert page.locator("[name=decision][value=own]").is_checked()
+    assert not page.get_by_text("keep … of the meaning").is_visible()
+    assert page.locator("[name=amount][value=automatic]").is_checked()
 
 
 @needs_chromium
@@ -315,6 +317,75 @@ def test_two_texts_are_joined_by_lines(open_page: Callable, minilm: HardKumaMode
     page.locator("#pair [role=alert]").wait_for()
 
 
+# How far inside a word any point of any line is, in pixels; ends of lines touch their words from outside.
+DEEPEST = """() => {
+  const words = [...document.querySelectorAll("#pair .linked mark")].flatMap((mark) => [...mark.getClientRects()]);
+  const frame = document.querySelector(".links").getBoundingClientRect();
+  let deepest = -Infinity;
+  for (const path of document.querySelectorAll("#pair path"))
+    for (let at = 0; at <= path.getTotalLength(); at += 2) {
+      const point = path.getPointAtLength(at), x = point.x + frame.left, y = point.y + frame.top;
+      for (const word of words)
+        deepest = Math.max(deepest, Math.min(x - word.left, word.right - x, y - word.top, word.bottom - y));
+    }
+  return deepest; }"""
+LONG_PAIR = (
+    "The hospital in Lyon asked every nurse to come back from holiday after the storm had cut the roads to the valley.",
+    "After the storm a nurse walked for two hours, since no road to the valley was open, and reached the hospital at noon.",
+)
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_no_line_strikes_through_a_word(width: int, open_page: Callable) -> None:
+    page = open_page("pair", width)
+    for pair in (PAIRS[0], LONG_PAIR):
+        page.get_by_label("First text").fill(pair[0])
+        page.get_by_label("Second text").fill(pair[1])
+        page.wait_for_function(
+            "text => document.querySelectorAll('#pair .hk-text')[1]?.textContent === text "
+            "&& document.querySelector('#pair path') && !document.querySelector('.stale')",
+            arg=pair[1],
+        )
+        assert page.locator("#pair path").count() >= 2 and page.evaluate(DEEPEST) < 1
+        box = page.locator("#pair .linked").bounding_box()
+        for path in page.locator("#pair path").all():
+            line = path.bounding_box()
+            assert line["x"] >= box["x"] and line["x"] + line["width"] <= box["x"] + box["width"]
+
+
+@needs_chromium
+def test_what_differs_has_a_colour_of_its_own(open_page: Callable) -> None:
+    page = open_page("pair")
+    colour = "selector => getComputedStyle(document.querySelector(selector)).backgroundColor"
+    carries, differs = (page.evaluate(colour, f"#pair .hk-legend .hk-span{which}") for which in ("", ".hk-different"))
+    hues = page.evaluate(
+        """() => [0, 1, 2, 3, 4, 5].map((hue) => {
+        const span = document.querySelector("#pair .hk-legend .hk-span").cloneNode();
+        span.classList.add(`hk-hue${hue}`); document.querySelector("#pair .hk-legend").append(span);
+        return getComputedStyle(span).backgroundColor; })"""
+    )
+    assert carries != differs and carries in hues and differs not in hues
+
+
+@needs_chromium
+def test_the_page_says_what_is_shown_and_by_what(browser: Any) -> None:
+    model = load_released()[0]
+    with serving(build_app(model)) as url:
+        page = browser.new_page()
+        page.goto(url, timeout=180_000)
+        header = page.locator("header").inner_text()
+        assert f"released head of HardKuma {__version__} on sentence-transformers/all-MiniLM-L6-v2" in header
+        assert page.locator("#settings label:visible").all_inner_texts() == [
+            "important words", "names", "both", "automatic", "share of words", "keep … of the meaning",
+        ]  # fmt: skip
+        explained = page.locator("#settings .explained").inner_text()
+        assert "Important words still say what the text is about" in explained and "Names are words" in explained
+        page.get_by_role("link", name="Documentation").click()
+        assert "HardKuma" in page.inner_text("body")
+        page.close()
+
+
 @needs_chromium
 def test_texts_with_nothing_in_common(open_page: Callable) -> None:
     page = open_page("pair")
@@ -436,7 +507,15 @@ def tab_through(page: Any, number: int) -> str:
 def test_the_keyboard_reaches_everything(open_page: Callable) -> None:
     page = open_page()
     seen = tab_through(page, 12)
-    for name in ("One text", "textarea", "range", "Download JSON", "Download HTML", "Every word's probability"):
+    for name in (
+        "Documentation",
+        "One text",
+        "textarea",
+        "radio",
+        "Download JSON",
+        "Download HTML",
+        "Every word's probability",
+    ):
         assert name in seen, (name, seen)
     assert all(example[:20] in seen for example in TEXTS), seen
     page.get_by_role("tab", name="One text").focus()
@@ -528,7 +607,9 @@ CONTRAST = """(selector) => {
 
 
 @needs_chromium
-@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (320, "dark"), (1200, "light"), (1200, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(width, scheme) for width in (320, 390, 1200) for scheme in ("light", "dark")]
+)
 def test_readable_in_light_and_dark_and_on_a_phone(width: int, scheme: str, open_page: Callable) -> None:
     page = open_page("text", width, scheme)
     page.get_by_role("textbox", name="Text", exact=True).fill("w" * 300)
@@ -549,8 +630,9 @@ def test_readable_in_light_and_dark_and_on_a_phone(width: int, scheme: str, open
     for name in TABS:
         tab = page.get_by_role("tab", name=name)
         tab.click()
-        box = tab.bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        boxes = [other.bounding_box() for other in page.get_by_role("tab").all()]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes), name
+        assert len({box["y"] for box in boxes}) == 1, "the tabs are in one line"
         page.wait_for_selector(f"#{tab.get_attribute('aria-controls').removeprefix('panel-')} > *")
         assert page.evaluate(narrow), name
 
@@ -581,7 +663,7 @@ def test_the_encoder_runs_once_for_a_text(make_model: Callable) -> None:
     demo, passes = Demo(model), Passes(model)
     scored = demo.score("marie curie moved to paris in 1891 .")
     assert passes.count == 1 and demo.score("marie curie moved to paris in 1891 .") is scored
-    shown = {show_record(scored, percent) for percent in range(5, 51, 5)}
+    shown = {show_text(demo.records(scored.text, None, percent)) for percent in range(5, 51, 5)}
     assert passes.count == 1 and len(shown) > 2
 
 
@@ -600,7 +682,7 @@ def test_the_demo_of_several_selectors(make_two: Callable) -> None:
 
 def chooser(page: str) -> tuple[bool, dict[str, bool]]:
     """Whether there is a choice of selectors, and which are offered and chosen."""
-    hidden = "<fieldset hidden><legend>Selector" in page
+    hidden = '<fieldset data-only="text document" hidden><legend>Show' in page
     return not hidden, {name: bool(on) for name, on in re.findall(r'name="selector" value="(\w+)"( checked)?', page)}
 
 
@@ -621,30 +703,24 @@ def test_choosing_a_selector_colours_by_it(browser: Any, make_two: Callable) -> 
         page.wait_for_selector("#text .hk-text")
         scored = {name: score_texts(model, [TEXTS[0]], selector=name)[0].probabilities for name in ("entities", "meaning")}
         for name, values in scored.items():
-            page.get_by_text(name, exact=True).click()
+            page.get_by_text({"meaning": "important words", "entities": "names"}[name], exact=True).click()
             titles = [f"probability {value:.2f}" for value in values]
             page.wait_for_function(f"(titles) => {marks}.join() === titles.join()", arg=titles)
-        page.get_by_text("all", exact=True).click()
+        page.get_by_text("both", exact=True).click()
         both = list(zip(scored["meaning"], scored["entities"], strict=True))
-        titles = [f"meaning {first:.2f}, entities {second:.2f}" for first, second in both]
+        titles = [f"important words {first:.2f}, names {second:.2f}" for first, second in both]
         page.wait_for_function(f"(titles) => {marks}.join() === titles.join()", arg=titles)
         hues = [mark.get_attribute("class") for mark in page.locator("#text mark").all()]
         assert hues == [f"hk-hue{int(second > first)}" for first, second in both]
-        assert page.locator("#text .hk-legend .hk-span").all_inner_texts() == ["meaning", "entities", "word"]
-        # A document has the colours of all too; where one is needed, all is not to be had, and comes back afterwards.
+        assert page.locator("#text .hk-legend .hk-span").all_inner_texts() == ["important words", "names", "word"]
+        # A document has the colours of all too; tabs that show one selector have no choice, and leave it as it was.
         for tab, offered in (("Document", True), ("Two texts", False), ("Search", False), ("Methods", False)):
             page.get_by_role("tab", name=tab).click()
-            chosen = page.locator("[name=selector]:checked").get_attribute("value")
-            every = page.locator("[name=selector][value=all]")
-            assert (chosen, every.is_enabled()) == (("all", True) if offered else ("meaning", False)), tab
+            assert page.locator("[name=selector]:checked").get_attribute("value") == "all"
+            assert page.get_by_text("Show", exact=True).is_visible() == offered, tab
         page.get_by_role("tab", name="Document").click()
-        assert page.locator("[name=selector]:checked").get_attribute("value") == "all"
         page.wait_for_selector("#document .terms .swatch")
-        assert page.locator("#document .hk-legend .hk-span").all_inner_texts() == ["meaning", "entities", "word"]
-        page.get_by_role("tab", name="Two texts").click()
-        page.locator("#settings").get_by_text("entities", exact=True).click()
-        page.get_by_role("tab", name="One text").click()
-        assert page.locator("[name=selector]:checked").get_attribute("value") == "entities"
+        assert page.locator("#document .hk-legend .hk-span").all_inner_texts() == ["important words", "names", "word"]
         page.close()
 
 
@@ -657,12 +733,12 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
     for name in ("meaning", "entities"):
         for percent in (None, 20, 50):
             shown, found = demo.document(text, percent, name)
-            scored, terms = shown[name], [term for _, term in found]
+            record, terms = shown[name], [term for _, term in found]
             assert list(shown) == [name] and {whose for whose, _ in found} <= {name}
             assert terms == find_terms(model, [text], selector=name)
             expected = score_texts(model, text.replace(" . ", " .\n").split("\n"), selector=name)
-            assert scored.probabilities == [value for item in expected for value in item.probabilities]
-            assert scored.selector == expected[0].selector and scored.threshold == expected[0].threshold
+            probabilities = [word["probability"] for word in record["words"]]
+            assert probabilities == [value for item in expected for value in item.probabilities]
     passes.count = 0
     assert demo.document(text) == first and demo.document(text, 30, "entities") and passes.count == 0
     scored, terms = demo.document(text, 50, "all")
@@ -678,8 +754,8 @@ def test_a_document_is_encoded_once_for_every_selector_and_share(make_two: Calla
         demo.document(text, None, "nouns")
 
 
-def of_selectors(**probabilities: list[float]) -> dict[str, ScoredText]:
-    return {name: ScoredText("Bob ran", [(0, 3), (4, 7)], row, 1, 0.5) for name, row in probabilities.items()}
+def of_selectors(**probabilities: list[float]) -> dict[str, Record]:
+    return {name: ScoredText("Bob ran", [(0, 3), (4, 7)], row, 1, 0.5).select() for name, row in probabilities.items()}
 
 
 def test_every_word_that_a_selector_selects_is_shown_as_selected() -> None:
@@ -688,42 +764,49 @@ def test_every_word_that_a_selector_selects_is_shown_as_selected() -> None:
     spans = [(i, i + 1) for i in range(0, len(text), 2)]
     for _ in range(200):
         scored = {name: ScoredText(text, spans, [dice.random() for _ in spans], 1, 0.5) for name in ("x", "y", "z")}
-        record, own = merge_selectors(scored), [item.select() for item in scored.values()]
+        own = [item.select() for item in scored.values()]
+        record = merge_selectors(dict(zip(scored, own, strict=True)))
         chosen = [any(one["words"][i]["selected"] for one in own) for i in range(len(spans))]
         assert [word["selected"] for word in record["words"]] == chosen
         drawn = [i for span in record["spans"] for i in range(span["start"], span["end"])]
         assert sorted(set(drawn)) == drawn, "in reading order, none twice"
         assert [start in drawn for start, _ in spans] == chosen
+        by_hue = [{hue for hue, one in enumerate(own) if one["words"][i]["selected"]} for i in range(len(spans))]
+        for span in record["spans"]:  # every selector that selects a word has its colour on it
+            for i, (start, _) in enumerate(spans):
+                assert not span["start"] <= start < span["end"] or by_hue[i] == {hue for hue, _ in span["hues"]}
         assert record["listed"] == [
             span | {"selector": name} for name, one in zip("xyz", own, strict=True) for span in one["spans"]
         ]
 
 
-def test_the_first_example_of_all_selectors_is_whole() -> None:
+def test_the_first_example_of_all_selectors_is_whole_and_has_both_colours() -> None:
     demo = Demo(load_released()[0])
-    shown = show_selectors(demo.score_all(TEXTS[0]))[0]
-    file = as_file(demo.score_all(TEXTS[0]), None, "html")["content"]
-    selected = {
-        word["word"] for item in demo.score_all(TEXTS[0]).values() for word in item.select()["words"] if word["selected"]
-    }
+    records = demo.records(TEXTS[0], "all")
+    selected = {word["word"] for record in records.values() for word in record["words"] if word["selected"]}
     assert "Prize" in selected
-    for html in (shown, file):
-        assert f"{len(selected)} of 20 words: " in html and "Nobel Prize 0." in html and "entities: Marie Curie 0." in html
+    for html in (show_text(records)[0], save_text(records, "html")["content"]):
+        assert f"{len(selected)} of 20 words: " in html and "Nobel Prize 0." in html and "names: Marie Curie 0." in html
         drawn = " ".join(re.sub("<.*?>", "", span) for span in re.findall(r'<span class="hk-span.*?</span>', html))
         assert selected <= set(drawn.split())
+        both = re.search(
+            r'style="background:linear-gradient\(([^"]*)" role="group" aria-label="([^"]*)"><mark[^>]*>Warsaw', html
+        )
+        assert "--hue0" in both[1] and "--hue1" in both[1] and "0% 50%" in both[1]
+        assert re.fullmatch(r"selected, important words 0\.\d\d, names 0\.\d\d", both[2])
 
 
 def test_a_reason_is_that_of_what_is_shown() -> None:
     reason = "no word is more probable than 0.5"
     assert "reason" not in merge_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.9, 0.1]))
-    assert reason not in show_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.9, 0.1]))[0]
+    assert reason not in show_text(of_selectors(names=[0.1, 0.1], meaning=[0.9, 0.1]))[0]
     assert merge_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.2, 0.1]))["reason"] == reason
-    assert reason in show_selectors(of_selectors(names=[0.1, 0.1], meaning=[0.2, 0.1]))[0]
+    assert reason in show_text(of_selectors(names=[0.1, 0.1], meaning=[0.2, 0.1]))[0]
 
 
 def test_hues_come_round_again_in_the_legend_too() -> None:
     names = {f"kind{number}": [0.1, 0.9] for number in range(HUES + 1)}
-    shown = show_selectors(of_selectors(**names))[0]
+    shown = show_text(of_selectors(**names))[0]
     assert f">kind{HUES}</span>" in shown and f"hk-hue{HUES}" not in shown
 
 
@@ -736,16 +819,17 @@ def test_a_file_has_the_gates_that_are_shown(make_two: Callable) -> None:
         assert json.loads(answers.files["json"](query)["content"]) == expected, name
         page = answers.files["html"](query)["content"]
         assert page.count("<mark") == len(expected["words"]) and page.endswith("</html>\n")
-        assert (">entities</span>" in page and "meaning 0." in page) == (name == "all")
+        assert (">names</span>" in page and "important words 0." in page) == (name == "all")
 
 
 def test_a_document_has_the_words_of_its_sentences(make_model: Callable) -> None:
     demo, text = Demo(make_model()), "marie curie moved to paris .\n\n  She stayed. Nobody knew why ?"
-    scored = demo.document(text)[0][demo.selector]
+    record = demo.document(text)[0][demo.selector]
     sentences = ["marie curie moved to paris .", "She stayed.", "Nobody knew why ?"]
     expected = score_texts(demo.model, sentences)
-    assert [scored.text[start:end] for start, end in scored.words] == re.findall(r"\w+", text) and scored.text == text
-    assert scored.probabilities == [value for item in expected for value in item.probabilities]
+    assert [word["word"] for word in record["words"]] == re.findall(r"\w+", text) and record["text"] == text
+    probabilities = [word["probability"] for word in record["words"]]
+    assert probabilities == [value for item in expected for value in item.probabilities]
 
 
 def test_a_document_has_the_gates_that_like_words_share_in_its_sentences() -> None:
