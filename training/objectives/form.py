@@ -6,7 +6,8 @@ is fitted to that mark; so it learns which words *could* be written so, in lower
     target of a word = 0.9 if it has a capital inside a sentence, 0.1 if it is in lower case, a number or a sign
 
 Words capitalised for other reasons are masked: the first word of a sentence, or after a colon, bracket or quotation mark;
-words in capitals; handles; numbers with letters; all of a sentence that is a title, shouted, or without any capital.
+words in capitals; handles; numbers with letters; all of a sentence that is a title, shouted, or without any capital. Days,
+months and a retweet's RT have capitals by convention (`CONVENTIONAL`): they are no names however they are written.
 Frequent words would be learned by heart, so a word counts by (number of its occurrences)^(-1/4).
 
 Where form finds little in a sentence, the gates can go by those of `meaning`: see `backoff` in the configuration.
@@ -46,6 +47,11 @@ DROPOUT = 0.3
 # Capitals inside sentences to learn from. On parts of the bundled corpus with 60, 260, 570 and 1,140 of them the
 # gates found 0, 33, 71 and 80% of the capitalised words; on text with few names they select others instead.
 ENOUGH = 2000
+# English alone: where other languages write days and months small, these words teach the same.
+CONVENTIONAL = frozenset(
+    """january february march april may june july august september october november december monday tuesday wednesday thursday
+    friday saturday sunday rt""".split()
+)
 OPENERS = frozenset(":;([{\"'“”‘’«»‹›`")
 _CLASS = {name: number for number, name in enumerate(SURFACE_CLASSES)}
 
@@ -166,7 +172,9 @@ def count_capitals(texts: Sequence[str], enough: int) -> int:
         words = find_words(text)
         classes = torch.tensor(word_classes(text, words))
         opened = [False, *(text[end:start].rstrip()[-1:] in OPENERS for (_, end), (start, _) in pairwise(words))]
-        found += int((word_opinions(classes, torch.tensor(opened[: len(words)]), classes < 0) > 0).sum())
+        conventional = torch.tensor([text[start:end].lower() in CONVENTIONAL for start, end in words], dtype=torch.bool)
+        opinions = word_opinions(classes, torch.tensor(opened[: len(words)]), classes < 0)
+        found += int(((opinions > 0) & ~conventional).sum())
         if found >= enough:
             return enough
     return found
@@ -198,10 +206,12 @@ def word_opinions(classes: Tensor, after_opener: Tensor, letters_and_digits: Ten
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What tokens are made of, (vocabulary,) bool each: a sign after which a capital says nothing, letters."""
+    """What tokens are made of, (vocabulary,) bool each: a sign after which a capital says nothing, letters; and the tokens of
+    each word of `CONVENTIONAL`."""
 
     opens: Tensor
     has_letter: Tensor
+    conventional: frozenset[bytes]
 
     @classmethod
     def read(cls, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
@@ -219,7 +229,12 @@ class Vocabulary:
             if number < size and text:
                 opens[number] = text[-1] in OPENERS
                 has_letter[number] = any(character.isalpha() for character in text)
-        return cls(opens, has_letter)
+        # As they stand inside of a text and at its start, whatever the case: tokenizers may tell these apart.
+        forms = [
+            f"{space}{form}" for word in CONVENTIONAL for form in (word, word.title(), word.upper()) for space in ("", " ")
+        ]
+        tokens = tokenizer(sorted(forms), add_special_tokens=False)["input_ids"]
+        return cls(opens, has_letter, frozenset(np.array(row).tobytes() for row in tokens))
 
 
 @dataclass(frozen=True)
@@ -251,7 +266,8 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary) -> Iterator[_Words]:
         mixed = torch.tensor([bool(letters[row, a:b].any()) for a, b in zip(firsts, ends, strict=True)])
         mixed &= forms == _CLASS["digit"]
         before = torch.cat([torch.zeros(1, dtype=torch.bool), opens[row, ends[:-1] - 1]])
-        yield _Words(firsts.numpy(), word_opinions(forms, before, mixed), types)
+        conventional = torch.tensor([word in vocabulary.conventional for word in types])
+        yield _Words(firsts.numpy(), word_opinions(forms, before, mixed).masked_fill(conventional, -1.0), types)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:

@@ -67,6 +67,17 @@ def test_some_sentences_teach_nothing(text: str) -> None:
     assert set(opinions(text).values()) == {0.0}
 
 
+def test_days_and_months_are_no_names(tmp_path: Path) -> None:
+    model = fresh_model()
+    store = build_store(model, ["RT Anna said on Friday that Rome is hot in MAY"], tmp_path, None, progress=False)
+    vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
+    words = next(iter(_words(store.read(np.arange(1), model), vocabulary)))
+    starts = model.tokenizer.convert_ids_to_tokens(store.tokens([0])["input_ids"][0][words.firsts])
+    found = dict(zip(starts, words.opinions.tolist(), strict=True))
+    assert found["friday"] == found["may"] == found["rt"] == -1.0
+    assert found["rome"] == found["anna"] == 1.0
+
+
 def test_words_of_a_stored_sentence(tmp_path: Path) -> None:
     model = fresh_model()
     text = 'He said: Paris, "Berlin" or Windows10 and 4,500 in Kathmandu.'
