@@ -48,10 +48,9 @@ DROPOUT = 0.3
 # gates found 0, 33, 71 and 80% of the capitalised words; on text with few names they select others instead.
 ENOUGH = 2000
 # English alone: where other languages write days and months small, these words teach the same.
-CONVENTIONAL = frozenset(
-    """january february march april may june july august september october november december monday tuesday wednesday thursday
-    friday saturday sunday rt""".split()
-)
+MONTHS = "january february march april may june july august september october november december"
+DAYS = "monday tuesday wednesday thursday friday saturday sunday"
+CONVENTIONAL = frozenset(f"{MONTHS} {DAYS} rt".split())
 OPENERS = frozenset(":;([{\"'“”‘’«»‹›`")
 _CLASS = {name: number for number, name in enumerate(SURFACE_CLASSES)}
 
@@ -206,8 +205,8 @@ def word_opinions(classes: Tensor, after_opener: Tensor, letters_and_digits: Ten
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What tokens are made of, (vocabulary,) bool each: a sign after which a capital says nothing, letters; and the tokens of
-    each word of `CONVENTIONAL`."""
+    """What tokens are made of, (vocabulary,) bool each: a sign after which a capital says nothing, letters; and the tokens
+    of each word of `CONVENTIONAL`."""
 
     opens: Tensor
     has_letter: Tensor
