@@ -533,7 +533,7 @@ def _with_links(member: Tensor, words: WordRows) -> Tensor:
 
 def _with_negations(chosen: Tensor, words: WordRows) -> Tensor:
     """The selected words, and negations of them with what lies between."""
-    open_negation = (words.roles == NEGATION) & words.among & ~chosen
+    open_negation = (words.roles == NEGATION) & words.among
     joined, result = torch.ones_like(chosen), chosen
     for distance in range(1, DENIED + 1):
         joined = joined & _shift(words.joins, -distance)
