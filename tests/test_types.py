@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ["hardkuma", "hardkuma.evaluation.baselines", "hardkuma.evaluation"]
+PACKAGES = ["hardkuma"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
