@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RATES = (0.1, 0.2, 0.3)  # of the words, at which the classifier learns from rationales
 # What texts count for in the classifier's fit: each whole text once, and all of its subsets and rationales together.
 SUBSETS, RATIONALES = 0.25, 1.0
-DECAY = 1e-4  # of the classifier's weights, for embeddings of length 1
+DECAYS = (3e-5, 1e-4, 3e-4, 1e-3)  # of the classifier's weights, for embeddings of length 1; see `choose_decay`
 CLASSIFIER_RATE = 30.0  # times the gates' learning rate: over embeddings of length 1 its weights must grow large
 SPREAD = 0.3  # standard deviation of the values that gates are fitted to, in units of removal's
 
@@ -88,10 +88,11 @@ class Task(Objective[TaskSettings]):
             raise ValueError(f"selectors.{name}: nothing to do with warm_start: false and steps: 0.")
         if any(isinstance(settings, ContrastiveSettings) for settings in run.recipe.objectives.values()):
             raise ValueError(f"selectors.{name}: objective task cannot share a run with objective contrastive.")
-        if len(set(run.labels)) < 2:
-            raise ValueError(
-                f"column {run.recipe.label!r} has one class, {run.labels[0]!r}: there is nothing to tell apart."
-            )
+        number, classes, column = len(run.labels), set(run.labels), f"column {run.recipe.label!r}"
+        if len(classes) < 2:
+            raise ValueError(f"{column} has one class, {run.labels[0]!r}: there is nothing to tell apart.")
+        if len(classes) > number / 2:
+            raise ValueError(f"{column} has {len(classes)} classes in {number} texts: is this the column of classes?")
 
     def fit(self, run: Run) -> bool:
         with run.interrupt:
@@ -131,10 +132,10 @@ class Task(Objective[TaskSettings]):
     ) -> np.ndarray | None:
         return None  # the classifier learns from all texts
 
-    def _numbers(self, run: Run) -> np.ndarray:
+    def _numbers(self, run: Run) -> Tensor:
         """(texts,) the class of every text, in the order of the store."""
         names = {name: number for number, name in enumerate(sorted(set(run.labels)))}
-        return np.array([names[label] for label in run.labels])
+        return torch.tensor([names[label] for label in run.labels])
 
     def _fit(self, run: Run) -> bool:
         model, settings, seed = run.model.eval(), self.settings, run.recipe.seed
@@ -144,7 +145,7 @@ class Task(Objective[TaskSettings]):
         torch.manual_seed(seed)
         self.classifier = HardKumaForSequenceClassification(model.config, hardkuma=model).eval().to(model.device)
         self.classifier.tokenizer = model.tokenizer
-        run.result, labels = self.classifier, torch.from_numpy(self._numbers(run))
+        run.result, labels = self.classifier, self._numbers(run)
         run.fill_isolated_table()
         subsets, unexplained = 0, 1.0
         if settings.warm_start:
@@ -176,10 +177,10 @@ class Task(Objective[TaskSettings]):
                     return None
         of_jobs = labels[sentences.rows[[sentence for sentence, _ in jobs]]]
         whole = torch.from_numpy(np.asarray(run.store.anchors()[run.rows]))
-        parts = [(whole, labels[run.rows], 1.0)]
+        parts, decay = [(whole, labels[run.rows], 1.0)], choose_decay(whole, labels[run.rows])
         each = SUBSETS * len(sentences.rows) / len(jobs)
         parts += [(pairs[:, side].float(), of_jobs, each) for side in (0, 1)]
-        fit_classifier(self.classifier.classifier, parts)
+        fit_classifier(self.classifier.classifier, parts, decay)
         with torch.no_grad():
             margins = own_log_odds(self.classifier.classifier(pairs.float().to(model.device)).cpu(), of_jobs[:, None])
         values = margins[:, 0] - margins[:, 1]
@@ -189,10 +190,10 @@ class Task(Objective[TaskSettings]):
             model, number, inputs, sentences.counts, jobs, targets, settings, seed, progress=not run.quiet
         )
         calibrate_rate(model, run.store, run.rows, seed, [number])
-        rationales, rows = encode_rationales(model, run.store, run.rows, name, (None, *RATES))
+        rationales = encode_selected(model, run.store, run.rows, name, (None, *RATES))
         share = RATIONALES / rationales.shape[1]
-        parts += [(rationales[:, place], labels[rows], share) for place in range(rationales.shape[1])]
-        fit_classifier(self.classifier.classifier, parts)
+        parts += [(vectors, labels[run.rows], share) for vectors in rationales.unbind(1)]
+        fit_classifier(self.classifier.classifier, parts, decay)
         return len(jobs), unexplained
 
     # ---- the objective as written -----------------------------------------------------------------------------------
@@ -248,14 +249,30 @@ def own_log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(-1, index)[..., 0] - others
 
 
-def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor, float]]) -> None:
+def choose_decay(vectors: Tensor, labels: Tensor) -> float:
+    """The weight decay whose classifier, fitted to four fifths of these texts, tells the classes of the others best.
+
+    Args:
+        vectors, labels: embeddings (texts, dim) of whole texts, and their classes.
+    """
+    held_out = torch.arange(len(labels)) % 5 == 4
+    layer, errors = torch.nn.Linear(vectors.shape[1], int(labels.max()) + 1), {}
+    for decay in DECAYS:
+        fit_classifier(layer, [(vectors[~held_out], labels[~held_out], 1.0)], decay)
+        with torch.no_grad():
+            errors[decay] = float(F.cross_entropy(layer(vectors[held_out].float()), labels[held_out]))
+    return min(errors, key=errors.__getitem__)
+
+
+def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor, float]], decay: float) -> None:
     """Logistic regression, from nothing: weights and biases of a linear layer, by L-BFGS.
 
     Args:
         parts: embeddings (rows, dim), classes (rows,) and what each row counts for.
+        decay: of the weights, times their squares, for embeddings of length 1.
 
     >>> layer = torch.nn.Linear(2, 2)
-    >>> fit_classifier(layer, [(torch.eye(2), torch.tensor([1, 0]), 1.0)])
+    >>> fit_classifier(layer, [(torch.eye(2), torch.tensor([1, 0]), 1.0)], decay=1e-4)
     >>> layer(torch.eye(2)).argmax(-1)
     tensor([1, 0])
     """
@@ -271,7 +288,7 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
     def loss() -> Tensor:
         optimizer.zero_grad()
         value = (F.cross_entropy(F.linear(x, weight, bias), y, reduction="none") * counts).sum()
-        value = value + DECAY * weight.square().sum()
+        value = value + decay * weight.square().sum()
         value.backward()
         return value
 
@@ -282,38 +299,45 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
         layer.bias.copy_(bias)
 
 
-@torch.inference_mode()
-def encode_rationales(
-    model: HardKumaModel, store: StateStore, rows: np.ndarray, selector: str, rates: Sequence[float | None]
-) -> tuple[Tensor, np.ndarray]:
-    """Embeddings of the selected words alone, (texts, rates, dim) on the CPU, and the numbers of their texts; a rate of
-    None is the selector's own decision."""
-    vectors, order = [], rows[np.argsort(store.lengths_of(rows), kind="stable")]
-    for batch in store.batches(order, model, BATCH):
-        kept = [model(**batch.inputs, selector=selector, rate=rate, return_embeddings=False).gates for rate in rates]
-        tokens = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
-        vectors.append(model.encode_subsets(**tokens, kept=torch.stack(kept, dim=1)).float().cpu())
-    return torch.cat(vectors).clone(), order
+@torch.no_grad()
+def encode_selected(
+    model: HardKumaModel,
+    store: StateStore,
+    rows: np.ndarray,
+    selector: str,
+    rates: Sequence[float | None],
+    complements: Sequence[float | None] = (),
+) -> Tensor:
+    """(rows, rates + complements, dim) on the CPU: embeddings of the words selected at each rate, and of all other words.
+
+    Args:
+        rates, complements: fractions of the words; None is the selector's own decision.
+    """
+    result = torch.zeros(len(rows), len(rates) + len(complements), model.config.projection_dim)
+    order = np.argsort(store.lengths_of(rows), kind="stable")  # less padding to encode
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        inputs = store.read(rows[chosen], model).inputs
+        gates = {
+            rate: model(**inputs, selector=selector, rate=rate, return_embeddings=False).gates
+            for rate in {*rates, *complements}
+        }
+        kept = [*(gates[rate] for rate in rates), *(1 - gates[rate] for rate in complements)]
+        tokens = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        result[chosen] = model.encode_subsets(**tokens, kept=torch.stack(kept, dim=1)).float().cpu()
+    return result
 
 
-@torch.inference_mode()
 def accuracies(
-    classifier: HardKumaForSequenceClassification, store: StateStore, rows: np.ndarray, labels: np.ndarray, selector: str
+    classifier: HardKumaForSequenceClassification, store: StateStore, rows: np.ndarray, labels: Tensor, selector: str
 ) -> dict[str, float]:
     """Share of texts whose class is right, by what the classifier sees of them.
 
     Args:
         labels: (rows,) their classes.
     """
-    model, right = classifier.hardkuma.eval(), np.zeros(4)
-    for start in range(0, len(rows), BATCH):
-        batch = store.read(rows[start : start + BATCH], model)
-        own, fifth = (
-            model(**batch.inputs, selector=selector, rate=rate, return_embeddings=False).gates for rate in (None, 0.2)
-        )
-        kept = torch.stack([torch.ones_like(own), own, fifth, 1 - fifth], dim=1)
-        tokens = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
-        found = classifier.classifier(model.encode_subsets(**tokens, kept=kept)).argmax(-1).cpu().numpy()
-        right += (found == labels[start : start + BATCH, None]).sum(0)
+    whole = torch.from_numpy(np.asarray(store.anchors()[rows])).float()[:, None]
+    vectors = torch.cat([whole, encode_selected(classifier.hardkuma.eval(), store, rows, selector, (None, 0.2), (0.2,))], 1)
+    found = classifier.classifier(vectors.to(classifier.device)).argmax(-1).cpu()
     names = ("all words", "own selection", "rationale at 0.2", "complement at 0.2")
-    return dict(zip(names, (right / len(rows)).round(4).tolist(), strict=True))
+    return dict(zip(names, (found == labels[:, None]).double().mean(0).tolist(), strict=True))
