@@ -13,7 +13,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
@@ -456,6 +456,7 @@ def _settings_table(config: HardKumaConfig) -> str:
 
 USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
 HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
+CLASS_OPTIONS = ("id2label", "num_labels", "problem_type")  # fields of the config that `from_pretrained` takes by name
 
 
 class HardKumaPreTrainedModel(PreTrainedModel):
@@ -568,7 +569,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         hub: dict[str, Any] = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
         config: Any = kwargs.get("config")
         if config is None and path is not None:
-            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub)
+            classes = {name: kwargs.pop(name) for name in CLASS_OPTIONS if name in kwargs}
+            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub, **classes)
         if config is not None and config.model_type != cls.config_class.model_type:
             raise ValueError(
                 f"{path} holds a {config.model_type!r} model, not 'hardkuma'; "
@@ -584,11 +586,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             _check_fit(
                 cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized
             )
-        try:
+        with _explained(path):
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
-        except Exception as error:
-            _explain_broken_weights(error, path)
-            raise
         model, info = loaded
         if not output_loading_info:
             # What was asked to be made anew is not missing.
@@ -620,7 +619,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model = cls._assemble(parts, HardKumaConfig(**values))
         base = model._base()
         base.name_or_path = path  # where its card's fields are
-        weights = _read_weights(path, hub)
+        weights = _stored_tensors(path, None, hub, device="cpu")
+        _check_classes(weights, model, path)
         classifier = {key.removeprefix(CLASSIFIER): weights.pop(key) for key in list(weights) if key.startswith(CLASSIFIER)}
         _load_gate_head(base.gate_head, weights, path)
         if hasattr(model, "classifier"):
@@ -656,6 +656,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
     def _base(self) -> Any:
         """The HardKumaModel itself, from inside any wrapper of it."""
         return getattr(self, self.base_model_prefix, self)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self._base().encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        base = self._base()
+        base.encoder.set_input_embeddings(value)
+        base.gate_head.resize_vocabulary(len(embedding_table(base.encoder)))
 
     def encoder_fingerprint(self) -> str:
         """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. What torch does not
@@ -816,9 +824,25 @@ def _check_classified(names: Any, is_new: bool, path: object) -> None:
         )
 
 
-def _explain_broken_weights(error: Exception, path: object) -> None:
-    """Raise a broken weights file in words; any other error is left to the caller."""
-    if type(error).__name__ == "SafetensorError":  # by name: safetensors is not ours to import here
+def _check_classes(weights: Mapping[str, Tensor], model: nn.Module, path: object) -> None:
+    """A stored classifier has a row for each class that the config names."""
+    classifier = getattr(model, "classifier", None)
+    stored = {tuple(value.shape[:1]) for name, value in weights.items() if name.startswith(CLASSIFIER)}
+    if classifier is not None and stored and stored != {(classifier.out_features,)}:
+        raise ValueError(
+            f"id2label names {classifier.out_features} classes, but the classifier in {path} is of "
+            f"{' and '.join(str(*rows) for rows in sorted(stored))}; give a name to each of those."
+        )
+
+
+@contextmanager
+def _explained(path: object) -> Iterator[None]:
+    """A broken weights file is an error in words."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # by name: safetensors is not ours to import here
+            raise
         raise OSError(
             f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
             "download or save the checkpoint again."
@@ -839,12 +863,14 @@ def _check_fit(
 ) -> None:
     """Compare names and shapes of a checkpoint's weights with those that its config asks for, before anything is loaded or
     made room for; with `resized` shapes may differ."""
-    stored = _stored_tensors(path, variant, hub).items()
-    # A classifier of texts may come along, and is not what every model class wants.
-    found = {name: tuple(value.shape) for name, value in stored if not name.startswith(CLASSIFIER)}
+    stored = _stored_tensors(path, variant, hub)
     with torch.device("meta"):
-        model = cls(copy.deepcopy(config))._base()
-    own = model.state_dict(keep_vars=True)
+        model = cls(copy.deepcopy(config))
+    if not resized:
+        _check_classes(stored, model, path)
+    # A classifier of texts may come along, and is not what every model class wants.
+    found = {name: tuple(value.shape) for name, value in stored.items() if not name.startswith(CLASSIFIER)}
+    own = model._base().state_dict(keep_vars=True)
     present = {id(own[name]) for name in found if name in own}  # of tensors that share their memory one is stored
     faults = {
         "lack": [name for name in own if name not in found and id(own[name]) not in present],
@@ -861,8 +887,8 @@ def _check_fit(
         )
 
 
-def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, of one or several files, without their values."""
+def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any], device: str = "meta") -> dict[str, Tensor]:
+    """The tensors of a checkpoint, of one or several files; without their values, unless another device is given."""
     name = f"model.{variant}.safetensors" if variant else "model.safetensors"
     optional = {"_raise_exceptions_for_missing_entries": False, **hub}
     single = cached_file(path, name, **optional)
@@ -873,12 +899,9 @@ def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict
             "save the checkpoint again with model.save_pretrained."
         )
     tensors: dict[str, Tensor] = {}
-    try:
+    with _explained(path):
         for file in [single] if index is None else _shards(index, path, hub):
-            tensors |= load_state_dict(str(file), map_location="meta")
-    except Exception as error:
-        _explain_broken_weights(error, path)
-        raise
+            tensors |= load_state_dict(str(file), map_location=device)
     return tensors
 
 
@@ -912,16 +935,6 @@ def _check_finite(weights: dict[str, Tensor], path: object) -> None:
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name!r} in {path} holds NaN or infinity: {_ADVICE}")
-
-
-def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
-    try:
-        weights = cached_file(path, "model.safetensors", **hub)
-        assert weights is not None, "cached_file raises where nothing is there"
-        return load_state_dict(weights)
-    except Exception as error:
-        _explain_broken_weights(error, path)
-        raise
 
 
 def _upload(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
@@ -35,6 +35,7 @@ from .attention_hardkuma import AttentionTap, run_encoder
 from .batch_hardkuma import (
     EncodedTokens,
     TokenBatch,
+    TokenInputs,
     attendable,
     content_mask,
     prepare,
@@ -53,7 +54,6 @@ from .encoder_hardkuma import (
     encode,
     encode_kept,
 )
-from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
@@ -101,12 +101,23 @@ class HardKumaOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
 
 
-class TrainingOptions(TypedDict, total=False):
-    """What a training loop hands to `HardKumaModel.forward` beside the tokens."""
+class ClassifierOptions(TypedDict, total=False):
+    """What a training loop hands to `HardKumaForSequenceClassification.forward` beside the tokens."""
 
     noise: Tensor | None  # (batch, K, length) uniform noise for the training gates, drawn if not given
     encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
+
+
+class TrainingOptions(ClassifierOptions, total=False):
+    """What a training loop hands to `HardKumaModel.forward` beside the tokens."""
+
     return_rows: bool  # return `LossRows` instead, for a loss over several forward passes (see `losses_of`)
+
+
+def _check_options(options: Mapping[str, Any], known: type[ClassifierOptions]) -> None:
+    for name in options:
+        if name not in known.__annotations__:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}.")
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -152,13 +163,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.encoder.train(mode and self._encoder_is_trained)
         return self
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-        self.gate_head.resize_vocabulary(len(embedding_table(self.encoder)))
-
     def _embed(self, input_ids: Tensor) -> Tensor:
         """(batch, length, size) input embeddings. What the gate head is given is this function and not the module, which
         tools for offloading would try to move along with the head's other inputs."""
@@ -203,11 +207,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
             options: of a training loop, see [`TrainingOptions`].
         """
         config = self.config
-        unknown = options.keys() - TrainingOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        batch, chosen = self.prepare(*given), self._chosen(selector)
+        _check_options(options, TrainingOptions)
+        others = TokenInputs(
+            special_tokens_mask=special_tokens_mask,
+            surface_ids=surface_ids,
+            inputs_embeds=inputs_embeds,
+            continues=continues,
+        )
+        batch, chosen = self.prepare(input_ids, attention_mask, token_type_ids, **others), self._chosen(selector)
         needs_loss = return_loss or options.get("return_rows", False)
         if return_loss and len(batch.mask) * world_size() < 2:
             raise ValueError(
@@ -219,9 +226,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         encoded = self._encode(batch, chosen, options.get("encoded"), True, hidden, attentions)
         rationale = complement = losses = loss = None
         with without_autocast(batch.mask.device):  # which would do the gate's arithmetic in half precision
-            words = self.gate_head(encoded, batch, chosen, self._embed)
-            probs = words.probabilities(config.gate_threshold)
-            gates = self._draw_or_decide(words, probs, chosen, options.get("noise"), rate)
+            words, probs, gates = self._gates(batch, encoded, chosen, options.get("noise"), rate)
             anchor = self.embed_pooled(encoded.pooled)[:, 0]
             self._check_finite(anchor)
             gates, probs = words.spread(gates), words.spread(probs)
@@ -250,8 +255,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
             complement_embedding=None if complement is None else _without_axis(complement, one),
             alpha=to_caller(words.spread(words.gate.alpha)),
             beta=to_caller(words.spread(words.gate.beta)),
-            hidden_states=_each(encoded.hidden_states, batch.restore),
-            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            **_of_every_layer(batch, encoded),
         )
         return_dict = config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
@@ -261,14 +265,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        continues: Tensor | None = None,
+        **others: Unpack[TokenInputs],
     ) -> TokenBatch:
         """The tokens as the encoder takes them: checked, padded on the right, with their words; arguments of `forward`."""
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        return prepare(self.config, *given, self.gate_head.roles)
+        return prepare(self.config, input_ids, attention_mask, token_type_ids, self.gate_head.roles, **others)
 
     def encode_batch(
         self,
@@ -421,14 +421,23 @@ class HardKumaModel(HardKumaPreTrainedModel):
     def _inner_layers(self) -> list[int]:
         return [layer for layer in self.config.layers() if layer < self.encoder.config.num_hidden_layers]
 
-    def _draw_or_decide(
-        self, words: WordGates, probs: Tensor, chosen: Sequence[int], noise: Tensor | None, rate: float | None
-    ) -> Tensor:
-        """Gates of words, (batch, K, slots), 0 off content: drawn in training; in eval by the threshold, or at a rate.
-        Noise is (batch, K, length): word number n takes what is at place n."""
-        config, shape = self.config, words.index.shape
+    def _gates(
+        self,
+        batch: TokenBatch,
+        encoded: Encoded,
+        chosen: Sequence[int],
+        noise: Tensor | None = None,
+        rate: float | None = None,
+    ) -> tuple[WordGates, Tensor, Tensor]:
+        """The gates of words, their probabilities and their values, (batch, K, slots) each, 0 off content: drawn in
+        training; in eval by the selector's own rule, or at a rate. Noise is (batch, K, length): word number n takes what is
+        at place n."""
+        config = self.config
+        words = self.gate_head(encoded, batch, chosen, self._embed)
+        probs, shape = words.probabilities(config.gate_threshold), words.index.shape
         if not self.training:
-            return words.decide(probs, [config.selector(k) for k in chosen], config.decision_threshold, rate)
+            selectors = [config.selector(k) for k in chosen]
+            return words, probs, words.decide(probs, selectors, config.decision_threshold, rate)
         if rate is not None:
             raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
         if noise is None:
@@ -436,7 +445,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         elif noise.shape != shape:
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(shape)}, got {tuple(noise.shape)}.")
         noise = torch.cat([noise, torch.full_like(noise[..., :1], 0.5)], dim=-1)[..., : probs.shape[-1]]
-        return sample_gate(words.gate, noise, config.sampler, config.gate_threshold) * words.content
+        return words, probs, sample_gate(words.gate, noise, config.sampler, config.gate_threshold) * words.content
 
     def _check_finite(self, vectors: Tensor) -> None:
         if tracing() or math.isfinite(float(vectors.detach().sum())):
@@ -457,10 +466,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
         selector: str | None = None,
+        **others: Unpack[TokenInputs],
     ) -> Tensor:
         """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads inner
         layers alone, the encoder stops there: cheaper than a sentence embedding.
@@ -471,8 +478,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
         True
         """
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, None, continues)
-        batch, chosen = self.prepare(*given), self._chosen(selector)
+        batch, chosen = self.prepare(input_ids, attention_mask, token_type_ids, **others), self._chosen(selector)
         encoded = self._encode(batch, chosen, whole=False)
         with without_autocast(batch.mask.device):
             words = self.gate_head(encoded, batch, chosen, self._embed)
@@ -526,9 +532,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
         encoded: EncodedTokens | None = None,
+        **others: Unpack[TokenInputs],
     ) -> tuple[Tensor, Tensor]:
         """What one selector reads of each word, and which words can be selected: a frozen encoder needs to run only once.
 
@@ -543,14 +548,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> x.shape, counts
         (torch.Size([8, 384]), tensor([6, 2]))
         """
-        batch = self.prepare(input_ids, attention_mask, token_type_ids, None, surface_ids, None, continues)
-        features = self._features(selector, batch, encoded)
+        batch = self.prepare(input_ids, attention_mask, token_type_ids, **others)
+        passed = self._encode(batch, [selector], encoded)
+        features = self.gate_head.features(passed, batch, [selector], self._embed)[0]
         with without_autocast(batch.mask.device):
             return self.gate_head.selector_inputs(selector, features)[features.content], features.content.sum(-1)
-
-    def _features(self, selector: int, batch: TokenBatch, stored: EncodedTokens | None) -> WordFeatures:
-        passed = self._encode(batch, [selector], stored)
-        return self.gate_head.features(passed, batch, [selector], self._embed)[0]
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -651,10 +653,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 vectors = self.embed_pooled(encoded.pooled)[:, 0]
                 self._check_finite(vectors)
             else:
-                words = self.gate_head(encoded, batch, chosen, self._embed)
-                probs = words.probabilities(self.config.gate_threshold)
+                words, probs, gates = self._gates(batch, encoded, chosen, rate=rate)
                 self._check_finite(probs.flatten(1))
-                gates = words.spread(self._draw_or_decide(words, probs, chosen, None, rate))
+                gates = words.spread(gates)
                 if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
                     logger.warning_once(
                         "in some sentences no token passes the model's threshold: their rationale embeddings are all the "
@@ -745,8 +746,13 @@ def _without_axis(tensor: Tensor, one: bool) -> Tensor:
     return tensor[:, 0] if one else tensor
 
 
-def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
-    return None if tensors is None else tuple(change(tensor) for tensor in tensors)
+def _of_every_layer(batch: TokenBatch, encoded: Encoded) -> dict[str, Any]:
+    """States and attentions on the caller's padding side; None where nobody asked for them."""
+    states, weights = encoded.hidden_states, encoded.attentions
+    return {
+        "hidden_states": None if states is None else tuple(map(batch.restore, states)),
+        "attentions": None if weights is None else tuple(batch.restore(batch.restore(w, 2), 3) for w in weights),
+    }
 
 
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
@@ -771,12 +777,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         self.register_load_state_dict_pre_hook(_add_base_prefix)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.hardkuma.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.hardkuma.set_input_embeddings(value)
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -789,8 +789,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         labels: Tensor | None = None,
         selector: str | None = None,
         return_dict: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
         **options: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """logits: (batch, length, 2) = [log(1 - p), log p].
@@ -813,8 +811,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
             inputs_embeds,
             continues,
             selector=None if trained else self.config.names[number],
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             **{**options, "return_embeddings": False, "return_dict": True},
         )
         probs = out.gate_probs if out.gate_probs.ndim == 2 else out.gate_probs[:, number]
@@ -829,13 +825,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         )
         return_dict = self.config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
-
-
-class ClassifierOptions(TypedDict, total=False):
-    """What a training loop hands to `HardKumaForSequenceClassification.forward` beside the tokens."""
-
-    noise: Tensor | None  # (batch, 1, length) uniform noise for the training gates, drawn if not given
-    encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
 
 
 @dataclass
@@ -898,12 +887,6 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         self._keep_in_fp32_modules_strict = ["classifier"]
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.hardkuma.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.hardkuma.set_input_embeddings(value)
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -931,22 +914,23 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
             output_attentions, output_hidden_states, return_dict: as in every transformers model.
             options: of a training loop, see [`ClassifierOptions`].
         """
-        unknown = options.keys() - ClassifierOptions.__annotations__.keys()
-        if unknown:
-            name = f"{type(self).__name__}.forward()"
-            raise TypeError(f"{name} got an unexpected keyword argument {sorted(unknown)[0]!r}.")
+        _check_options(options, ClassifierOptions)
         base, config = self.hardkuma, self.config
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        batch, number = base.prepare(*given), config.find_selector(selector, default=TASK)
+        others = TokenInputs(
+            special_tokens_mask=special_tokens_mask,
+            surface_ids=surface_ids,
+            inputs_embeds=inputs_embeds,
+            continues=continues,
+        )
+        batch = base.prepare(input_ids, attention_mask, token_type_ids, **others)
+        number = config.find_selector(selector, default=TASK)
         hidden = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         attentions = bool(config.output_attentions if output_attentions is None else output_attentions)
         whole = config.view == "hidden" or hidden or attentions
         encoded = base._encode(batch, [number], options.get("encoded"), whole, hidden, attentions)
         losses = loss = None
         with without_autocast(batch.mask.device):
-            words = base.gate_head(encoded, batch, [number], base._embed)
-            probs = words.probabilities(config.gate_threshold)
-            gates = base._draw_or_decide(words, probs, [number], options.get("noise"), rate)
+            words, probs, gates = base._gates(batch, encoded, [number], options.get("noise"), rate)
             tokens = words.spread(gates)
             logits = self.classifier(base._gated(batch, encoded, tokens)[:, 0])
             base._check_finite(logits)
@@ -957,8 +941,7 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         output = HardKumaClassifierOutput(
             loss=loss,
             logits=logits,
-            hidden_states=_each(encoded.hidden_states, batch.restore),
-            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            **_of_every_layer(batch, encoded),
             gates=batch.restore(tokens[:, 0]),
             gate_probs=batch.restore(words.spread(probs)[:, 0]),
             losses=losses,

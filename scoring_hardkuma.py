@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import random
 import re
 import sys
 import tempfile
@@ -19,14 +20,14 @@ from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .gate_head_hardkuma import GateHead, SubsetModel, WordRows, decide, keep_words, measure_answers, share_gates
+from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, share_gates, subset_batches
 from .pooling_hardkuma import normalize
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
@@ -263,6 +264,7 @@ def split_record(record: Record) -> dict[str, Record]:
     return parts
 
 
+DRAWS = 5  # random answers that an answer is compared with
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64
 
@@ -272,7 +274,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 Part = tuple[Sequence[str], Sequence[Sequence[Span]] | None]
 
 
-class GateModel(Protocol):
+class GateModel(TextModel, Protocol):
     """What scoring needs of a model; a `HardKumaModel` has it, and so have other backends."""
 
     training: bool
@@ -282,15 +284,6 @@ class GateModel(Protocol):
 
     @property
     def gate_head(self) -> GateHead: ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
-
-    @property
-    def max_length(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
     @property
     def batch_tokens(self) -> int | None:
@@ -694,25 +687,33 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
 
 
-def gate_records(
-    model: GateModel,
-    texts: Sequence[str],
-    *,
-    rate: float | None = None,
-    threshold: float | None = None,
-    keep: float | None = None,
-    phrases: bool = False,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-) -> list[Record]:
-    """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
-    the gates of all selectors; see `join_records`.
+class RecordOptions(TypedDict, total=False):
+    """What `gate_records` takes: which words are selected, by whose gates, and how texts are run."""
+
+    rate: float | None
+    """The most probable words, this fraction of them; in (0, 1]."""
+    threshold: float | None
+    """The words above this probability; in [0, 1]."""
+    keep: float | None
+    """The fewest words whose own embedding has at least this cosine with the text's, verified by encoding them. A record
+    then has "kept", that cosine, and "lost", 1 - the cosine of what is left without them. A text longer than the encoder
+    takes is decided by the selector's own rule, and both are None."""
+    phrases: bool
+    """With a rate or threshold, complete phrases too."""
+    selector: str | None
+    """The name of a selector; "meaning" by default, or the first. "all": records have the gates of all, see
+    `join_records`."""
+    use_surface: bool
+    """Apply the word-shape log-odds that the model holds; true by default."""
+    batch_size: int
+    """Windows per forward pass, 32 by default; results do not depend on it."""
+
+
+def gate_records(model: GateModel, texts: Sequence[str], **options: Unpack[RecordOptions]) -> list[Record]:
+    """`score_texts` and `ScoredText.select` in one: a record for each text, in order.
 
     Args:
-        keep: the fewest words whose own embedding has at least this cosine with the text's, verified by encoding them. The
-            record then has "kept", that cosine, and "lost", 1 - the cosine of what is left without them. A text longer than
-            the encoder takes is decided by the selector's own rule, and both are None.
+        options: see [`RecordOptions`].
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -720,8 +721,7 @@ def gate_records(
     >>> [word["word"] for word in record["words"]], record["rate"]
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
-    options: Any = {"rate": rate, "threshold": threshold, "keep": keep, "phrases": phrases, "selector": selector}
-    return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
+    return next(stream_records(model, [texts], **options))
 
 
 @torch.inference_mode()
@@ -787,21 +787,38 @@ def select_texts(
     return records
 
 
-def measure_records(model: SubsetModel, records: Sequence[Record], batch_size: int = 32) -> list[dict[str, float | None]]:
-    """What the selected words of records keep and lose, beside as many random words; see `measure_answers`."""
-    found: list[dict[str, float | None]] = [dict.fromkeys(("kept", "lost", "random_kept", "random_lost")) for _ in records]
+@torch.inference_mode()
+def measure_records(model: SubsetModel, records: Sequence[Record]) -> list[dict[str, float | None]]:
+    """How good the answers of records are: what the selected words keep of the text's embedding, what is lost without them,
+    and both for as many random words (the mean of five draws, seeded by the text).
+
+    Returns:
+        `{"kept", "lost", "random_kept", "random_lost"}` of each record; None for a text that is empty or longer than the
+        encoder takes
+    """
+    measured: list[dict[str, float | None]] = [
+        dict.fromkeys(("kept", "lost", "random_kept", "random_lost")) for _ in records
+    ]
     short = [i for i, record in enumerate(records) if record["words"] and record["windows"] == 1]
-    words = [records[i]["words"] for i in short]
-    measured = measure_answers(
-        model,
-        [encodable(records[i]["text"]) for i in short],
-        [[(word["start"], word["end"]) for word in row] for row in words],
-        [[word["selected"] for word in row] for row in words],
-        batch_size,
-    )
-    for i, answer in zip(short, measured, strict=True):
-        found[i].update(answer)
-    return found
+    texts = [encodable(records[i]["text"]) for i in short]
+    words = [[(word["start"], word["end"]) for word in records[i]["words"]] for i in short]
+    for group, subsets in subset_batches(model, texts, words):
+        sets = torch.zeros(len(group), 1 + DRAWS, subsets.size, dtype=torch.bool)
+        for row, i in enumerate(group):
+            selected = [number for number, word in enumerate(records[short[i]]["words"]) if word["selected"]]
+            generator = random.Random(texts[i])
+            drawn = [generator.sample(range(len(words[i])), len(selected)) for _ in range(DRAWS)]
+            for number, members in enumerate([selected, *drawn]):
+                sets[row, number, members] = True
+        kept, lost = subsets.kept_and_lost(sets)
+        for row, i in enumerate(group):
+            measured[short[i]] = {
+                "kept": float(kept[row, 0]),
+                "lost": float(lost[row, 0]),
+                "random_kept": float(kept[row, 1:].mean()),
+                "random_lost": float(lost[row, 1:].mean()),
+            }
+    return measured
 
 
 @torch.inference_mode()
