@@ -1,7 +1,7 @@
 """Which sentences train together. A batch is an array of row numbers: the *global* batch, shared out among processes.
 
 InfoNCE takes its negatives from the batch. Batches of mutually similar sentences (`neighbour_batches`) make the gates pick
-what tells near neighbours apart; random and length-bucketed batches are the baselines.
+what tells near neighbours apart; random batches are the baseline.
 
 Every function is deterministic in (seed, epoch), visits each sentence at most once per epoch, and with `drop_last` leaves
 out the len % batch_size sentences that fill no batch: a random choice, different each epoch.
@@ -54,35 +54,6 @@ def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, dr
     _check(size, batch_size, drop_last)
     order = _taking_part(size, batch_size, drop_last, _generator(seed, epoch))
     return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-
-
-def length_bucketed_batches(
-    lengths: Sequence[int] | np.ndarray,
-    batch_size: int,
-    seed: int = 0,
-    epoch: int = 0,
-    drop_last: bool = True,
-    bucket: int = 50,
-) -> list[np.ndarray]:
-    """Batches of sentences of similar length, which need little padding.
-
-    Random chunks of `bucket` batches are sorted by length and cut; the batches are then shuffled.
-
-    >>> [sorted(batch.tolist()) for batch in length_bucketed_batches([9, 3, 8, 4], 2)]
-    [[0, 2], [1, 3]]
-    """
-    lengths = np.asarray(lengths)
-    if bucket < 1:
-        raise ValueError(f"bucket must be >= 1 (batches), got {bucket}")
-    _check(len(lengths), batch_size, drop_last)
-    generator = _generator(seed, epoch)
-    order = _taking_part(len(lengths), batch_size, drop_last, generator)
-    batches = []
-    for i in range(0, len(order), batch_size * bucket):
-        chunk = order[i : i + batch_size * bucket]
-        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        batches += [chunk[j : j + batch_size] for j in range(0, len(chunk), batch_size)]
-    return _shuffled(batches, generator)
 
 
 def neighbour_batches(

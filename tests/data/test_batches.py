@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.data import batches as batches_module
-from hardkuma.data import length_bucketed_batches, neighbour_batches, random_batches, shard
+from hardkuma.data import neighbour_batches, random_batches, shard
 
 
 def clusters(count: int, size: int, dim: int = 16, seed: int = 0) -> np.ndarray:
@@ -25,10 +25,8 @@ def spread(embeddings: np.ndarray, batches: list[np.ndarray]) -> float:
 
 
 def all_kinds(embeddings: np.ndarray, batch_size: int, **options: object) -> list[list[np.ndarray]]:
-    lengths = np.arange(len(embeddings)) % 7
     return [
         random_batches(len(embeddings), batch_size, **options),
-        length_bucketed_batches(lengths, batch_size, **options),
         neighbour_batches(embeddings, batch_size, **options),
         neighbour_batches(embeddings, batch_size, method="shards", exact_limit=max(batch_size, 13), **options),
     ]
@@ -51,7 +49,7 @@ def test_every_sentence_exactly_once(size: int, batch_size: int, drop_last: bool
 
 def test_deterministic_in_seed_and_epoch() -> None:
     embeddings = clusters(5, 20)
-    for kind in range(4):
+    for kind in range(3):
 
         def run(seed: int, epoch: int, kind: int = kind) -> list:
             return [batch.tolist() for batch in all_kinds(embeddings, 8, seed=seed, epoch=epoch)[kind]]
@@ -110,12 +108,6 @@ def test_torch_half_and_zero_rows() -> None:
     assert len(neighbour_batches(torch.zeros(12, 3), 4)) == 3
 
 
-def test_lengths_are_alike_within_a_batch() -> None:
-    lengths = np.random.default_rng(0).integers(3, 60, size=1000)
-    spans = [np.ptp(lengths[batch]) for batch in length_bucketed_batches(lengths, 10)]
-    assert np.mean(spans) < 5 < np.mean([np.ptp(lengths[batch]) for batch in random_batches(1000, 10)])
-
-
 def test_shards_join_to_the_batch() -> None:
     batch = np.array([5, 2, 9, 7, 1, 4])
     assert np.concatenate([shard(batch, rank, 3) for rank in range(3)]).tolist() == batch.tolist()
@@ -127,11 +119,7 @@ def test_shards_join_to_the_batch() -> None:
 
 def test_errors_carry_value_and_fix() -> None:
     small = np.ones((5, 2))
-    for call in (
-        lambda: neighbour_batches(small, 8),
-        lambda: random_batches(5, 8),
-        lambda: length_bucketed_batches([1] * 5, 8),
-    ):
+    for call in (lambda: neighbour_batches(small, 8), lambda: random_batches(5, 8)):
         with pytest.raises(
             ValueError, match="corpus of 5 sentences gives no batch of 8; add sentences, or use a batch_size of at most 5"
         ):
@@ -146,8 +134,6 @@ def test_errors_carry_value_and_fix() -> None:
         neighbour_batches(small, 2, method="magic")
     with pytest.raises(ValueError, match="exact_limit must be >= batch_size = 2, got 1"):
         neighbour_batches(small, 2, exact_limit=1)
-    with pytest.raises(ValueError, match="bucket must be >= 1"):
-        length_bucketed_batches([1] * 5, 2, bucket=0)
 
 
 def test_four_thousand_sentences_take_seconds() -> None:

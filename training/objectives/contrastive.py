@@ -134,12 +134,12 @@ class _Fitting:
         self.progress.history = self.run.history
 
     def run_all(self) -> bool:
-        """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
+        """Train to the end, or to Ctrl-C; False in the latter case."""
         run, progress = self.run, self.progress
         bar = tqdm(total=self.total, initial=progress.step, desc="training", unit="step", disable=run.quiet)
         with run.interrupt, bar:
             for inputs in self._batches():
-                if progress.step >= self.total or progress.stopped_early or self._is_interrupted():
+                if progress.step >= self.total or self._is_interrupted():
                     break
                 self._take_step(inputs, bar)
         if run.interrupt.is_set:
@@ -217,11 +217,8 @@ class _Fitting:
         progress = self.progress
         self.run.record({"step": progress.step, **quality.as_dict(), "held_out_rate": quality.rate})
         if quality.score > progress.best_score:
-            progress.best_score, progress.best_step, progress.looks_without_gain = quality.score, progress.step, 0
+            progress.best_score, progress.best_step = quality.score, progress.step
             self.best = trained_state(self.base)
-        else:
-            progress.looks_without_gain += 1
-            progress.stopped_early = 0 < self.settings.patience <= progress.looks_without_gain
         if self.accelerator.is_main_process:
             self.run.write_log()
 
@@ -235,6 +232,6 @@ class _Fitting:
 
     def _save_checkpoint(self) -> None:
         if self.accelerator.is_main_process:
-            save_checkpoint(self.folder, self.base, self.optimizer, self.best, self.progress, self.settings.keep)
+            save_checkpoint(self.folder, self.base, self.optimizer, self.best, self.progress)
             self.run.write_log()
         self.accelerator.wait_for_everyone()
