@@ -130,8 +130,7 @@ DIVISIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "parts": ("parts", {}),
     "dual": ("dual", {}),
     "dual, lambda_kl 0": ("dual", {"model.lambda_kl": 0.0}),
-    "dual, three": ("dual", THREE),
-    "dual, three, lambda_kl 0": ("dual", {**THREE, "model.lambda_kl": 0.0}),
+    "dual, three": ("dual", {**THREE, "model.lambda_kl": -30.0}),
 }
 
 
@@ -261,7 +260,7 @@ def division_areas(model: HardKumaModel, data: Path) -> dict[str, list[float]]:
     """Mean sufficiency and comprehensiveness on dev of the union, of `meaning` where there is one, or else the mean of all
     selectors."""
     encoder, found = SentenceEncoder.from_model(model), {}
-    of_corpora = [scores_of_parts(model, *texts_of(sample_of(data / path)[:REMOVED])) for path in PARTS["dev"]]
+    of_corpora = [scores_of_parts(model, *texts_of(sample_of(data / path)[: REMOVED // 2])) for path in PARTS["dev"]]
     for name in ("union", MEANING) if MEANING in model.config.names else of_corpora[0]:
         kept = [faithfulness(encoder, scores[name]) for scores in of_corpora]
         found[name] = [float(np.mean([np.nanmean(one.areas(getattr(one, key))) for one in kept])) for key in MEASURES]

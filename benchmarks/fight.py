@@ -1,19 +1,19 @@
-"""Three ways to train `meaning`, and their combinations, at one budget: the table "A fair fight" of docs/experiments.md.
+"""Ways to train `meaning` at one budget: the table "A fair fight" of docs/experiments.md.
 
     python benchmarks/fight.py --data FOLDER --seeds 0 1 2       train, measure, print the table
     python benchmarks/fight.py --data FOLDER --tune              settings of the contrastive objective, on dev, seed 0
+    python benchmarks/fight.py --table                           the table, from what has been run
 
-All entrants have the bundled text, without a label, and as many CPU seconds of one thread (OMP_NUM_THREADS=1) as `removal`
-of the default recipe takes: STEPS were set so, and the table shows the seconds. Encoding the text and the table of isolated
-tokens come before, once for all. `contrastive` is reported at its last step and at its best, by the label-free criterion on
-held-out text. Results are kept in runs/fight, and what is there is not run again.
+All have the bundled text, without a label, and as many CPU seconds of one thread (OMP_NUM_THREADS=1) as `removal` of the
+default recipe takes: STEPS were set so, and the table shows the seconds. Encoding the text and the table of isolated tokens
+come before, once for all. Objective contrastive is shown at its last step, and at its best by the label-free criterion on
+held-out text. Results are kept in runs/fight.
 
-    removal                 the default recipe
-    as written              recipes/as-written.yaml
-    contrastive             recipes/contrastive.yaml
-    contrastive, removal    the hidden layer that contrastive has found, then fitted by removal
-    removal + InfoNCE       removal, where a subset S is also worth, with the sentences' 64 nearest neighbours as negatives,
-                            w (InfoNCE(without S) - InfoNCE(S)) / log 65
+    removal                     the default recipe
+    as-written, contrastive     recipes/as-written.yaml, recipes/contrastive.yaml
+    contrastive, then removal   by removal, from the hidden layer that contrastive has found (the budgets of both)
+    removal + InfoNCE           by removal, where a subset S of a sentence's words is also worth, with the sentence's 64
+                                nearest neighbours as negatives, w (InfoNCE(without S) - InfoNCE(S)) / log 65
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +31,8 @@ from unittest import mock
 import numpy as np
 import torch
 from experiments import FAITHFULNESS_COLUMNS, PARTS, REMOVED, areas, sample_of
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from hardkuma import HardKumaModel
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
@@ -45,60 +47,58 @@ from hardkuma.training.subsets import encode_jobs, random_subsets
 from hardkuma.training.words import read_inputs, read_sentences
 
 OUTPUT = Path("runs/fight")
-STEPS = {"as written": 2000, "contrastive": 60}  # as many as take what `removal` takes
+STEPS = {"as-written": 1000, "contrastive": 60}  # as many as take what `removal` takes
 LOOKS = 4  # evaluations on held-out text
-RECIPES = {"removal": "default", "as written": "as-written", "contrastive": "contrastive"}
-NEIGHBOURS, TEMPERATURE = 64, 0.1
-WEIGHTS = (0.3, 1.0)  # of the InfoNCE term
-# The head is the same for all, so that objectives are compared and not what they read; `as written` has its own.
-SAME_HEAD = {"selectors.meaning.reads": ["state", "pool_share", "isolated"], "selectors.meaning.unit": "word"}
-SMALL = {**SAME_HEAD, "train.batch_size": 32, "train.max_steps": 60}
+NEIGHBOURS, TEMPERATURE, WEIGHT = 64, 0.1, 0.3
+# What tuning began with, on half of the budget; the recipe has what was better.
+BASE = {"selectors.meaning.target_rate": 0.2, "train.learning_rate": 0.001, "train.max_steps": STEPS["contrastive"] // 2}
 TUNING: dict[str, dict[str, Any]] = {
-    "base": SMALL,
-    "batches of 16": {**SMALL, "train.batch_size": 16, "train.max_steps": 120},
-    "learning rate .003": {**SMALL, "train.learning_rate": 0.003},
-    "tau .1": {**SMALL, "model.temperature": 0.1},
-    "tau 1": {**SMALL, "model.temperature": 1.0},
-    "rate .3": {**SMALL, "selectors.meaning.target_rate": 0.3},
-    "lambda_cmp 2": {**SMALL, "model.lambda_cmp": 2.0},
-    "lambda_s 1, no constraint": {**SMALL, "selectors.meaning.lambda_s": 1.0, "model.rate_constraint": "none"},
-    "states of tokens alone": {"train.batch_size": 32, "train.max_steps": 60},
+    "base": {},
+    "learning rate .003": {"train.learning_rate": 0.003},
+    "batches of 16": {"train.batch_size": 16, "train.max_steps": STEPS["contrastive"]},
+    "tau 1": {"model.temperature": 1.0},
+    "tau .1": {"model.temperature": 0.1},
+    "rate .3": {"selectors.meaning.target_rate": 0.3},
+    "lambda_cmp 2": {"model.lambda_cmp": 2.0},
+    "lambda_s 1, no constraint": {"selectors.meaning.lambda_s": 1.0, "model.rate_constraint": "none"},
+    "reads states alone": {"selectors.meaning.reads": ["state"]},
 }
 
 
-def recipe_of(entrant: str, seed: int, **changes: Any) -> Recipe:
+def recipe_of(name: str, seed: int, changes: Mapping[str, Any]) -> Recipe:
     values: dict[str, Any] = {"seed": seed, "surface": False, "output": str(OUTPUT), **changes}
-    if entrant == "removal":
+    if name == "default":
         values["selectors.entities"] = None
     else:
-        steps = values.setdefault("train.max_steps", STEPS[entrant])
+        steps = values.setdefault("train.max_steps", STEPS[name])
         values |= {
             "train.epochs": 10_000,
-            "train.evaluate_every": math.ceil(steps / LOOKS),
             "train.checkpoint_every": 10**9,
+            "train.evaluate_every": math.ceil(steps / LOOKS),
         }
-    return load_recipe(RECIPES[entrant], values)
+    return load_recipe(name, values)
 
 
-class Arena:
-    """The encoded text and the table of isolated tokens, which all entrants share."""
-
-    def __init__(self) -> None:
-        run = start_run(recipe_of("contrastive", 0, **SAME_HEAD), overwrite=True)
+def prepare() -> dict[str, Tensor]:
+    """Encode the text into the store that all share; the table of isolated tokens."""
+    path = OUTPUT / "table.safetensors"
+    run = start_run(recipe_of("contrastive", 0, BASE), overwrite=True)
+    if not path.is_file():
         run.fill_isolated_table()
-        self.head = {
-            name: value for name, value in run.model.gate_head.state_dict().items() if name.startswith("isolated_")
-        }
+        state = run.model.gate_head.state_dict()
+        save_file({name: value for name, value in state.items() if name.startswith("isolated_")}, path)
+    return load_file(path)
 
-    def enter(self, entrant: str, seed: int, **changes: Any) -> Run:
-        recipe = recipe_of(entrant, seed, **changes)
-        torch.manual_seed(seed)
-        model = HardKumaModel.from_encoder(recipe.encoder, **recipe.config_settings()).eval()
-        if model.config.reads("isolated"):
-            model.gate_head.load_state_dict(self.head, strict=False)
-        run = Run(recipe, model)
-        open_store(run)
-        return run
+
+def enter(name: str, seed: int, table: dict[str, Tensor], changes: Mapping[str, Any]) -> Run:
+    """A run of a recipe on the store that is there."""
+    recipe = recipe_of(name, seed, changes)
+    torch.manual_seed(seed)
+    run = Run(recipe, HardKumaModel.from_encoder(recipe.encoder, **recipe.config_settings()).eval())
+    if run.model.config.reads("isolated"):
+        run.model.gate_head.load_state_dict(table, strict=False)
+    open_store(run)
+    return run
 
 
 def measure(model: HardKumaModel, data: Path, parts: tuple[str, ...] = tuple(PARTS)) -> dict[str, list[float]]:
@@ -112,32 +112,68 @@ def measure(model: HardKumaModel, data: Path, parts: tuple[str, ...] = tuple(PAR
     return found
 
 
-def fight(arena: Arena, seed: int, data: Path) -> None:
-    """Train and measure all entrants with one seed."""
-    run = arena.enter("removal", seed)
-    seconds = fit(run)
-    keep("removal", seed, seconds, "", measure(run.model, data))
-    for weight in WEIGHTS:
-        seconds = fit_with_neighbours(run, weight)
-        keep(f"removal + InfoNCE, w = {weight:g}", seed, seconds, "", measure(run.model, data))
-    for entrant in STEPS:
-        other = arena.enter(entrant, seed)
+class RemovalFight:
+    """Removal by its own functions: subsets are encoded once, and fitted in several ways."""
+
+    def __init__(self, run: Run):
+        started, self.run = time.process_time(), run
+        self.settings: Any = run.objectives[0].settings
+        self.sentences = read_sentences(run.store, run.rows, self.settings.sentences, run.recipe.seed, run.model)
+        self.jobs = random_subsets(self.sentences.tokens, self.settings.subsets, run.recipe.seed)
+        self.anchors = torch.from_numpy(np.asarray(run.store.anchors()[self.sentences.rows]))
+        self.vectors = torch.zeros(len(self.jobs), 2, self.anchors.shape[1])
+        for chosen, vectors in encode_jobs(run.model, self.sentences.tokens, self.jobs):
+            self.vectors[chosen] = torch.nn.functional.normalize(vectors, dim=-1)
+        self.seconds = time.process_time() - started
+
+    def values(self, weight: float) -> Tensor:
+        """(jobs,) what subsets are worth: cosines, and what tells their sentence from its neighbours."""
+        result = torch.zeros(len(self.jobs))
+        for chosen in torch.arange(len(self.jobs)).split(1024):
+            own = torch.tensor([self.jobs[job][0] for job in chosen.tolist()])
+            nearest = (self.anchors[own] @ self.anchors.T).topk(NEIGHBOURS + 1).indices  # the sentence itself first
+            cosines = self.vectors[chosen] @ self.anchors[nearest].transpose(1, 2)
+            tells = (cosines / TEMPERATURE).log_softmax(-1)[..., 0] / math.log(NEIGHBOURS + 1)
+            kept, lost = (cosines[..., 0] + weight * tells).unbind(-1)
+            result[chosen] = kept - lost
+        return result
+
+    def fit(self, weight: float = 0.0, hidden: dict[str, Tensor] | None = None) -> float:
+        """CPU seconds, those of encoding subsets too; `hidden` is a hidden layer to begin with."""
+        started, model, seed = time.process_time(), self.run.model, self.run.recipe.seed
+
+        def begin(model: HardKumaModel, number: int, seed: int) -> Any:
+            selector = fresh_selector(model, number, seed)
+            if hidden is not None:
+                selector.hidden.load_state_dict(hidden)
+            return selector
+
+        inputs = read_inputs(model, self.run.store, self.sentences, 0, False)
+        with mock.patch.object(removal, "fresh_selector", begin):
+            given = (model, 0, inputs, self.sentences.counts, self.jobs, self.values(weight), self.settings, seed, False)
+            removal.fit_sums(*given)
+        return self.seconds + time.process_time() - started
+
+
+def fight(table: dict[str, Tensor], seed: int, data: Path) -> None:
+    """Train and measure all with one seed."""
+    run = enter("default", seed, table, {})
+    of_removal = RemovalFight(run)
+    for row, weight in (("removal", 0.0), ("removal + InfoNCE", WEIGHT)):
+        seconds = of_removal.fit(weight)
+        keep(row, seed, seconds, None, measure(run.model, data))
+    for name in STEPS:
+        other = enter(name, seed, table, {})
         seconds = fit(other)
-        fitting = other.objectives[0].fitting
-        best, steps = fitting.progress.best_step, fitting.progress.step
-        keep(f"{entrant}, best step", seed, seconds, best, measure(other.model, data))
+        fitting = other.objectives[0].fitting  # type: ignore[attr-defined]
+        best, last = fitting.progress.best_step, fitting.progress.step
+        at_best = measure(other.model, data)
         load_trained_state(other.model, fitting.last)
-        keep(f"{entrant}, last step", seed, seconds, steps, measure(other.model, data))
+        keep(f"{name}, best step", seed, seconds, best, at_best)
+        keep(f"{name}, last step", seed, seconds, last, at_best if best == last else measure(other.model, data))
     hidden = other.model.gate_head.selectors[0].hidden.state_dict()
-
-    def begin(model: HardKumaModel, number: int, seed: int) -> Any:
-        selector = fresh_selector(model, number, seed)
-        selector.hidden.load_state_dict(hidden)
-        return selector
-
-    with mock.patch.object(removal, "fresh_selector", begin):
-        more = fit(run)
-    keep("contrastive, removal", seed, seconds + more, "", measure(run.model, data))
+    seconds += of_removal.fit(0.0, hidden)
+    keep("contrastive, then removal", seed, seconds, None, measure(run.model, data))
 
 
 def fit(run: Run) -> float:
@@ -147,76 +183,61 @@ def fit(run: Run) -> float:
     return time.process_time() - started
 
 
-def fit_with_neighbours(run: Run, weight: float) -> float:
-    """The same for removal, where subsets are also worth what tells their sentence from its neighbours."""
-    started, settings, seed, model = time.process_time(), run.objectives[0].settings, run.recipe.seed, run.model
-    sentences = read_sentences(run.store, run.rows, settings.sentences, seed, model)
-    jobs = random_subsets(sentences.tokens, settings.subsets, seed)
-    anchors = torch.from_numpy(np.asarray(run.store.anchors()[sentences.rows]))
-    nearest = torch.cat([(part @ anchors.T).topk(NEIGHBOURS + 1).indices for part in anchors.split(512)])
-    values = torch.zeros(len(jobs))
-    for chosen, vectors in encode_jobs(model, sentences.tokens, jobs):
-        own = torch.tensor([jobs[job][0] for job in chosen])
-        cosines = torch.nn.functional.normalize(vectors, dim=-1) @ anchors[nearest[own]].transpose(1, 2)  # own is nearest
-        kept, lost = cosines[..., 0].unbind(-1)
-        tells = cosines.div(TEMPERATURE).log_softmax(-1)[..., 0] / math.log(NEIGHBOURS + 1)
-        values[chosen] = kept - lost + weight * (tells[:, 0] - tells[:, 1])
-    inputs = read_inputs(model, run.store, sentences, 0, False)
-    removal.fit_sums(model, 0, inputs, sentences.counts, jobs, values, settings, seed, False)
-    return time.process_time() - started
-
-
-def keep(row: str, seed: int, seconds: float, step: Any, columns: dict[str, list[float]]) -> None:
+def keep(row: str, seed: int, seconds: float, step: int | None, columns: dict[str, list[float]]) -> None:
     entry = {"row": row, "seed": seed, "seconds": round(seconds, 1), "step": step, "columns": columns}
     path = OUTPUT / "results" / f"{row.replace(' ', '-')}-{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(entry))
-    means = {name: round(float(np.nanmean(values)), 3) for name, values in columns.items()}
+    means = {name: round(float(np.nanmean(values)), 4) for name, values in columns.items()}
     print(f"{row}, seed {seed}, {seconds:.0f} s, step {step}: {means}", flush=True)
 
 
 def print_table() -> None:
     """Means over seeds, and the paired difference to removal with its 95% interval over sentences."""
-    entries = [json.loads(path.read_text()) for path in sorted((OUTPUT / "results").glob("*.json"))]
-    of_row = {row: [e for e in entries if e["row"] == row] for row in dict.fromkeys(e["row"] for e in entries)}
-    print(f"| row | CPU seconds | step | {' | '.join(FAITHFULNESS_COLUMNS)} |\n|---|---:|---:|" + "---:|" * 4)
-    first = of_row.get("removal", [])
-    for row, own in sorted(of_row.items(), key=lambda item: (item[0] != "removal", item[0])):
-        seconds = statistics.mean(entry["seconds"] for entry in own)
-        cells = [f"{seconds:.0f}", ", ".join(str(entry["step"]) for entry in own)]
+    entries = [json.loads(path.read_text()) for path in (OUTPUT / "results").glob("*.json")]
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for entry in sorted(entries, key=lambda entry: (entry["row"] != "removal", entry["row"], entry["seed"])):
+        rows.setdefault(entry["row"], []).append(entry)
+    print(f"| | CPU seconds | step | {' | '.join(FAITHFULNESS_COLUMNS)} |\n|---|---:|---:|" + "---:|" * 4)
+    for row, own in rows.items():
+        steps = ", ".join(str(entry["step"]) for entry in own if entry["step"] is not None)
+        cells = [f"{np.mean([entry['seconds'] for entry in own]):.0f}", steps]
         for column in FAITHFULNESS_COLUMNS:
-            values, base = (np.mean([entry["columns"][column] for entry in some], axis=0) for some in (own, first))
-            means = [np.nanmean(entry["columns"][column]) for entry in own]
-            cell = f"{np.mean(means):.3f} ± {np.ptp(means) / 2:.3f}"
+            values, base = (np.mean([entry["columns"][column] for entry in some], 0) for some in (own, rows["removal"]))
+            cell = f"{np.nanmean(values):.3f}"
             if row != "removal":
                 gap = bootstrap(lambda w, d=values - base: {"gap": weighted_mean(d, w)}, len(values), samples=5000)["gap"]
-                cell += f", {gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-            cells.append(cell)
+                cell += f" ({gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}])"
+            cells.append(cell.replace("0.", "."))
         print(f"| {row} | {' | '.join(cells)} |")
 
 
-def tune(arena: Arena, data: Path) -> None:
-    """Each setting of TUNING, on dev, at its best step and at its last."""
+def tune(table: dict[str, Tensor], data: Path) -> None:
+    """Each setting of TUNING on half of the budget, on dev, at its best step."""
     for name, changes in TUNING.items():
-        run = arena.enter("contrastive", 0, **changes)
+        run = enter("contrastive", 0, table, {**BASE, **changes})
         seconds = fit(run)
-        progress = run.objectives[0].fitting.progress
+        progress = run.objectives[0].fitting.progress  # type: ignore[attr-defined]
         means = {key: round(float(np.nanmean(values)), 4) for key, values in measure(run.model, data, ("dev",)).items()}
         print(f"{name}: {seconds:.0f} s, best step {progress.best_step} of {progress.step}, {means}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", required=True)
+    parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
-    arena = Arena()
+    if options.data is None and not options.table:
+        parser.error("--data FOLDER is needed for this")
     if options.tune:
-        tune(arena, options.data)
+        tune(prepare(), options.data)
         return 0
-    for seed in options.seeds:
-        fight(arena, seed, options.data)
+    if not options.table:
+        table = prepare()
+        for seed in options.seeds:
+            fight(table, seed, options.data)
     print_table()
     return 0
 
