@@ -1,6 +1,6 @@
 """Repeat what docs/experiments.md says: train a row, then measure faithfulness and agreement with gold entity words.
 
-    python benchmarks/experiments.py --data FOLDER --rows default contrastive --seeds 0 1 2
+    python benchmarks/experiments.py --data FOLDER --rows default released --seeds 0 1 2
     python benchmarks/experiments.py --data FOLDER --all              every row; --list shows what each changes
     python benchmarks/experiments.py --table                          the tables, from what has been run
     python benchmarks/experiments.py --data FOLDER --encoders mine=runs/mine/model other=ORG/NAME
@@ -65,13 +65,6 @@ PRECISION_COLUMNS = [f"{name}{view}" for name in CORPORA for view in ("", ", sur
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------
 
-# The contrastive objective, cheap: 1,600 sentences. The view `input` trains the gate head alone; re-encoding rationales,
-# with gradients through the encoder, costs many times as much, so these rows have fewer steps and smaller batches.
-SHORT: dict[str, Any] = {"max_sentences": 1600, "train.max_steps": 75, "train.epochs": 4}
-INPUT = {"recipe": "contrastive", "model.view": "input", "meaning.reads": ["state", "input"], "meaning.layer": -1, **SHORT}
-CONTRASTIVE = {"recipe": "contrastive", **SHORT, "train.max_steps": 40, "train.batch_size": 32}
-AS_WRITTEN = {"recipe": "as-written", **SHORT}
-
 ROWS: dict[str, dict[str, Any]] = {
     # Both selectors.
     "default": {},
@@ -94,34 +87,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, form alone": {"entities.backoff": 0.0},
     "default, entities of the last layer": {"entities.layer": -1},
     "default, 4 passes of form": {"entities.train.epochs": 4},
-    # The contrastive objective.
-    "as-written": AS_WRITTEN,
-    "as-written, last step": {**AS_WRITTEN, "train.evaluate_every": 75},
-    "as-written, relaxed": {**AS_WRITTEN, "model.sampler": "relaxed"},
-    "as-written, neighbours": {**AS_WRITTEN, "train.batches": "neighbours"},
-    "contrastive": CONTRASTIVE,
-    "contrastive, random batches": {**CONTRASTIVE, "train.batches": "random"},
-    "contrastive, view hidden": {**CONTRASTIVE, "model.view": "hidden"},
-    "input": INPUT,
-    "input, random batches": {**INPUT, "train.batches": "random"},
-    "input, temperature .05": {**INPUT, "model.temperature": 0.05},
-    "input, temperature 1": {**INPUT, "model.temperature": 1.0},
-    "input, lambda_cmp 0": {**INPUT, "model.lambda_cmp": 0.0},
-    "input, lambda_tv .1": {**INPUT, "model.lambda_tv": 0.1},
-    "input, rate .1": {**INPUT, "meaning.target_rate": 0.1},
-    "input, rate .3": {**INPUT, "meaning.target_rate": 0.3},
-    "input, NT-Xent": {**INPUT, "model.contrastive": "nt_xent"},
-    "input, relaxed": {**INPUT, "model.sampler": "relaxed"},
-    "input, straight-through": {**INPUT, "model.sampler": "straight_through"},
-    "input, attention features": {**INPUT, "meaning.reads": ["state", "input", "attention"]},
-    "input, low-pass": {**INPUT, "model.frequency_filter": "low", "model.frequency_high": 0.5},
-    "input, high-pass": {**INPUT, "model.frequency_filter": "high", "model.frequency_low": 0.5},
-    "input, band-pass": {
-        **INPUT,
-        "model.frequency_filter": "band",
-        "model.frequency_low": 0.25,
-        "model.frequency_high": 0.75,
-    },
 }
 
 # Selectors that divide the words: a recipe, and what is changed in it.
