@@ -176,9 +176,10 @@ def fight(table: dict[str, Tensor], seed: int, data: Path) -> None:
         other = enter(name, seed, table, {})
         seconds = fit(other)
         fitting = other.objectives[0].fitting  # type: ignore[attr-defined]
-        keep(f"{name}, best step", seed, seconds, fitting.progress.best_step, measure(other.model, data))
+        best, last, columns = fitting.progress.best_step, fitting.progress.step, measure(other.model, data)
+        keep(f"{name}, best step", seed, seconds, best, columns)
         load_trained_state(other.model, fitting.last)
-        keep(row, seed, seconds, fitting.progress.step, measure(other.model, data))
+        keep(row, seed, seconds, last, columns if best == last else measure(other.model, data))
         if name == "contrastive":
             hidden = other.model.gate_head.selectors[0].hidden.state_dict()
             by_removal("contrastive, then removal", hidden=hidden, before=seconds)
