@@ -1,10 +1,10 @@
 """Repeat what docs/experiments.md says: train a row, then measure faithfulness and agreement with gold entity words.
 
-    python benchmarks/experiments.py --data FOLDER --rows default contrastive --seeds 0 1 2
+    python benchmarks/experiments.py --data FOLDER --rows default released --seeds 0 1 2
     python benchmarks/experiments.py --data FOLDER --all              every row; --list shows what each changes
     python benchmarks/experiments.py --table                          the tables, from what has been run
     python benchmarks/experiments.py --data FOLDER --encoders mine=runs/mine/model other=ORG/NAME
-    python benchmarks/experiments.py --data FOLDER --parts            selectors that divide the words
+    python benchmarks/experiments.py --data FOLDER --parts [NAME ...]  selectors that divide the words: parts, dual, ...
     python benchmarks/experiments.py --texts [FILE ...]               `meaning` beside other methods, on any text
 
 FOLDER holds wnut17/, wikigold/, ud-ewt/ and, for rows that train on it, wikitext2/ and transfer/. Results are kept in
@@ -12,8 +12,8 @@ benchmarks/results/experiments.jsonl, each with the revision of the code that ma
 (`--results new.jsonl` runs everything anew). Models stay in runs/experiments/ROW-SEED.
 
 --encoders: the default recipe on each encoder; what words of `meaning`, of largest norm and random words keep and take
-away. --parts: the recipe of selectors that divide the words; mutual information with gold parts of speech, and stability
-over seeds. --texts: without files, two texts that come with every installation and that no recipe reads: Python's
+away. --parts: mutual information with gold parts of speech, faithfulness, and stability over seeds.
+--texts: without files, two texts that come with every installation and that no recipe reads: Python's
 reference manual and what installed packages say of themselves. 100 sentences each; differences are paired by sentence,
 with 95% intervals.
 """
@@ -39,6 +39,7 @@ import numpy as np
 from hardkuma import HardKumaModel, load_released
 from hardkuma.common.files import KeptResults
 from hardkuma.common.packages import versions
+from hardkuma.configuration_hardkuma import MEANING
 from hardkuma.data import LabelledSentence, read_texts, split_sentences
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import METHODS
@@ -46,7 +47,7 @@ from hardkuma.evaluation.baselines.words import text_words
 from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.metrics import Ranking
-from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, stability_of_parts, union_sufficiency
+from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, scores_of_parts, stability_of_parts
 from hardkuma.evaluation.statistics import bootstrap, weighted_mean
 from hardkuma.training.recipe import load_recipe
 
@@ -63,13 +64,6 @@ FAITHFULNESS_COLUMNS = [f"{part} {name}" for part in PARTS for name in MEASURES]
 PRECISION_COLUMNS = [f"{name}{view}" for name in CORPORA for view in ("", ", surface")]
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------
-
-# The contrastive objective, cheap: 1,600 sentences. The view `input` trains the gate head alone; re-encoding rationales,
-# with gradients through the encoder, costs many times as much, so these rows have fewer steps and smaller batches.
-SHORT: dict[str, Any] = {"max_sentences": 1600, "train.max_steps": 75, "train.epochs": 4}
-INPUT = {"recipe": "contrastive", "model.view": "input", "meaning.reads": ["state", "input"], "meaning.layer": -1, **SHORT}
-CONTRASTIVE = {"recipe": "contrastive", **SHORT, "train.max_steps": 40, "train.batch_size": 32}
-AS_WRITTEN = {"recipe": "as-written", **SHORT}
 
 ROWS: dict[str, dict[str, Any]] = {
     # Both selectors.
@@ -93,37 +87,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, form alone": {"entities.backoff": 0.0},
     "default, entities of the last layer": {"entities.layer": -1},
     "default, 4 passes of form": {"entities.train.epochs": 4},
-    # The contrastive objective.
-    "as-written": AS_WRITTEN,
-    "as-written, last step": {**AS_WRITTEN, "train.evaluate_every": 75},
-    "as-written, relaxed": {**AS_WRITTEN, "model.sampler": "relaxed"},
-    "as-written, neighbours": {**AS_WRITTEN, "train.batches": "neighbours"},
-    "contrastive": CONTRASTIVE,
-    "contrastive, random batches": {**CONTRASTIVE, "train.batches": "random"},
-    "contrastive, view hidden": {**CONTRASTIVE, "model.view": "hidden"},
-    "input": INPUT,
-    "input, random batches": {**INPUT, "train.batches": "random"},
-    "input, temperature .05": {**INPUT, "model.temperature": 0.05},
-    "input, temperature 1": {**INPUT, "model.temperature": 1.0},
-    "input, lambda_cmp 0": {**INPUT, "model.lambda_cmp": 0.0},
-    "input, lambda_tv .1": {**INPUT, "model.lambda_tv": 0.1},
-    "input, rate .1": {**INPUT, "meaning.target_rate": 0.1},
-    "input, rate .3": {**INPUT, "meaning.target_rate": 0.3},
-    "input, NT-Xent": {**INPUT, "model.contrastive": "nt_xent"},
-    "input, relaxed": {**INPUT, "model.sampler": "relaxed"},
-    "input, straight-through": {**INPUT, "model.sampler": "straight_through"},
-    "input, attention features": {**INPUT, "meaning.reads": ["state", "input", "attention"]},
-    "input, low-pass": {**INPUT, "model.frequency_filter": "low", "model.frequency_high": 0.5},
-    "input, high-pass": {**INPUT, "model.frequency_filter": "high", "model.frequency_low": 0.5},
-    "input, band-pass": {
-        **INPUT,
-        "model.frequency_filter": "band",
-        "model.frequency_low": 0.25,
-        "model.frequency_high": 0.75,
-    },
 }
 
-PARTS_RECIPE = "parts"
+# Selectors that divide the words: a recipe, and what is changed in it.
+THREE = {"selectors.third": load_recipe("dual").selectors["first"]}
+DIVISIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "parts": ("parts", {}),
+    "dual": ("dual", {}),
+    "dual, lambda_kl 0": ("dual", {"model.lambda_kl": 0.0}),
+    "dual, three": ("dual", {**THREE, "model.lambda_kl": -30.0}),
+}
 
 
 def overrides_of(row: str) -> tuple[str, dict[str, Any]]:
@@ -227,21 +200,38 @@ def compare_encoders(named: Sequence[str], seed: int, data: Path) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def show_parts(seeds: Sequence[int], data: Path) -> None:
-    """Selectors that divide the words, against gold parts of speech, which nothing is trained on."""
-    corpus, runs = read_corpus(data / UD_EWT), []
-    texts, words = texts_of(corpus.sample(REMOVED))
-    for seed in seeds:
-        model = train(PARTS_RECIPE, {"seed": seed}, OUTPUT / f"parts-{seed}")
-        parts = measure_parts(model, corpus.sentences)
-        runs.append(parts)
-        print(f"seed {seed}: NMI {parts.information():.3f}, content words {parts.information(CONTENT_TAGS):.3f}, ", end="")
-        print(f"mean Spearman of two selectors {parts.mean_correlation():.3f}")
-        union = union_sufficiency(model, texts, words)
-        print("union: " + ", ".join(f"{name} {value:.3f}" for name, value in union.items()))
-        print(parts.describe(), flush=True)
-    if len(runs) > 1:
-        print("stability: " + ", ".join(f"{name} {value:.3f}" for name, value in stability_of_parts(runs).items()))
+def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path) -> None:
+    """Selectors that divide the words, against gold parts of speech, which nothing is trained on; and what the words of
+    each selector, and of all of them together, keep and take away."""
+    corpus = read_corpus(data / UD_EWT)
+    for name in names:
+        recipe, changes = DIVISIONS[name]
+        runs = []
+        for seed in seeds:
+            model = train(recipe, {**changes, "seed": seed}, OUTPUT / f"{name.replace(' ', '_').replace(',', '')}-{seed}")
+            parts = measure_parts(model, corpus.sentences)
+            runs.append(parts)
+            print(f"\n{name}, seed {seed}: NMI {parts.information():.3f}, content words ", end="")
+            print(f"{parts.information(CONTENT_TAGS):.3f}, mean Spearman of two selectors {parts.mean_correlation():.3f}")
+            for scored, means in division_areas(model, data).items():
+                print(f"{scored}: " + " / ".join(f"{mean:.3f}" for mean in means))
+            print(parts.describe(), flush=True)
+        if len(runs) > 1:
+            stability = stability_of_parts(runs)
+            print(f"\n{name}, stability: " + ", ".join(f"{key} {value:.3f}" for key, value in stability.items()))
+
+
+def division_areas(model: HardKumaModel, data: Path) -> dict[str, list[float]]:
+    """Mean sufficiency and comprehensiveness on dev of the union, of `meaning` where there is one, or else the mean of all
+    selectors."""
+    encoder, found = SentenceEncoder.from_model(model), {}
+    of_corpora = [scores_of_parts(model, *texts_of(sample_of(data / path)[: REMOVED // 2])) for path in PARTS["dev"]]
+    for name in ("union", MEANING) if MEANING in model.config.names else of_corpora[0]:
+        kept = [faithfulness(encoder, scores[name]) for scores in of_corpora]
+        found[name] = [float(np.mean([np.nanmean(one.areas(getattr(one, key))) for one in kept])) for key in MEASURES]
+    if MEANING not in found:
+        found["mean of selectors"] = np.mean([values for name, values in found.items() if name != "union"], 0).tolist()
+    return found
 
 
 def manual_sentences() -> Iterable[str]:
@@ -289,11 +279,12 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print what is known")
     parser.add_argument("--encoders", nargs="+", default=[], metavar="NAME=ENCODER")
-    parser.add_argument("--parts", action="store_true", help="selectors that divide the words")
+    shown = f"selectors that divide the words, any of {'; '.join(DIVISIONS)}"
+    parser.add_argument("--parts", nargs="*", choices=list(DIVISIONS), metavar="NAME", help=shown)
     parser.add_argument("--texts", type=Path, nargs="*", metavar="FILE", help="of any format that `hardkuma train` reads")
     options = parser.parse_args()
     rows, results = list(ROWS) if options.all else options.rows, KeptResults(options.results, ["row", "seed"])
-    if options.data is None and (rows or options.encoders or options.parts):
+    if options.data is None and (rows or options.encoders or options.parts is not None):
         parser.error("--data FOLDER is needed for this")
     if options.list:
         print("\n".join(f"{name}: {changes}" for name, changes in ROWS.items()))
@@ -307,8 +298,8 @@ def main() -> int:
         print_tables(results.entries())
     if options.encoders:
         compare_encoders(options.encoders, options.seeds[0], options.data)
-    if options.parts:
-        show_parts(options.seeds, options.data)
+    if options.parts is not None:
+        show_parts(options.parts or list(DIVISIONS), options.seeds, options.data)
     if options.texts is not None:
         compare_texts(options.texts)
     return 0

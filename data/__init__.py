@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .batches import length_bucketed_batches, neighbour_batches, random_batches, shard
+from .batches import neighbour_batches, random_batches, shard
 from .bundled import DOMAINS, bundled_examples, bundled_texts
 from .cleaning import CleanSummary, clean
 from .conll import LabelledSentence, read_conll
@@ -18,7 +18,6 @@ __all__ = [
     "bundled_examples",
     "bundled_texts",
     "clean",
-    "length_bucketed_batches",
     "neighbour_batches",
     "random_batches",
     "read_conll",

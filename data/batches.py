@@ -1,7 +1,7 @@
 """Which sentences train together. A batch is an array of row numbers: the *global* batch, shared out among processes.
 
 InfoNCE takes its negatives from the batch. Batches of mutually similar sentences (`neighbour_batches`) make the gates pick
-what tells near neighbours apart; random and length-bucketed batches are the baselines.
+what tells near neighbours apart; random batches are the baseline.
 
 Every function is deterministic in (seed, epoch) and visits each sentence at most once per epoch. The len % batch_size
 sentences that fill no batch are left out: a random choice, different each epoch.
@@ -46,26 +46,6 @@ def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0) ->
     """
     order, _ = _shuffle(size, batch_size, seed, epoch)
     return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-
-
-def length_bucketed_batches(
-    lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int = 0, epoch: int = 0
-) -> list[np.ndarray]:
-    """Batches of sentences of similar length, which need little padding.
-
-    Random chunks of `BUCKET` batches are sorted by length and cut; the batches are then shuffled.
-
-    >>> [sorted(batch.tolist()) for batch in length_bucketed_batches([9, 3, 8, 4], 2)]
-    [[0, 2], [1, 3]]
-    """
-    lengths = np.asarray(lengths)
-    order, generator = _shuffle(len(lengths), batch_size, seed, epoch)
-    batches = []
-    for i in range(0, len(order), batch_size * BUCKET):
-        chunk = order[i : i + batch_size * BUCKET]
-        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        batches += [chunk[j : j + batch_size] for j in range(0, len(chunk), batch_size)]
-    return [batches[i] for i in generator.permutation(len(batches))]
 
 
 def neighbour_batches(

@@ -1,4 +1,4 @@
-"""Selectors of parts, which divide the words among themselves, measured.
+"""Selectors that divide the words among themselves, measured.
 
 Without labels: rates, typical words, rank correlation. Against gold parts of speech, where there are any: the share of each
 tag, and how much the most probable selector of a word tells of its part of speech.
@@ -21,10 +21,8 @@ from ..configuration_hardkuma import HardKumaConfig
 from ..data import LabelledSentence
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import score_selectors
-from .baselines.encoder import SentenceEncoder
 from .baselines.words import WordScores
 from .corpora import texts_of
-from .faithfulness import faithfulness
 from .statistics import spearman
 
 CONTENT_TAGS = ("NOUN", "PROPN", "VERB", "ADJ", "ADV")
@@ -35,7 +33,7 @@ PARTS_OF_SPEECH |= {"SYM", "X"}
 
 @dataclass(frozen=True)
 class Parts:
-    """Words of some text as the selectors of parts see them.
+    """Words of some text as the selectors see them.
 
     Attributes:
         names: of the selectors, K.
@@ -122,15 +120,12 @@ class Parts:
 
 
 def part_selectors(config: HardKumaConfig) -> dict[str, float]:
-    """Target rates of the selectors of parts, by name; the one place here that knows how a config holds them."""
-    names = {config.names[number]: config.selector(number).target_rate for number in config.parts}
-    if not names:
-        raise ValueError(f"none of the selectors {config.names} has the unit 'part'.")
-    return names
+    """Target rates of the selectors that are to differ, by name: those of the unit "part", or else all of them."""
+    return {config.names[k]: config.selector(k).target_rate for k in config.parts or range(config.num_selectors)}
 
 
 def measure_parts(model: HardKumaModel, source: Sequence[str] | Sequence[LabelledSentence]) -> Parts:
-    """What the model's selectors of parts make of some text.
+    """What the model's selectors of parts, or all where none is one, make of some text.
 
     Args:
         model: in eval mode, with its tokenizer.
@@ -203,36 +198,18 @@ def stability_of_parts(runs: Sequence[Parts]) -> dict[str, float]:
     return dict(zip(("spearman", "agreement", "nmi"), means, strict=True))
 
 
-def union_sufficiency(
+def scores_of_parts(
     model: HardKumaModel, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]] | None = None
-) -> dict[str, float]:
-    """What the union of the parts' words keeps of a text's embedding, against the selector of meaning at the same rate.
-
-    Returns:
-        `rate`: of words that any of them selects by the model's own threshold. `union`, `meaning`: sufficiency at this
-        rate, where the union's words are ranked by the probability that any gate opens, 1 - prod(1 - p_k); `union_area`,
-        `meaning_area`: the same over rates of 5 to 50%.
-    """
-    config = model.config
+) -> dict[str, list[WordScores]]:
+    """Word scores of every selector by name, and as `union` the probability that any gate of a part opens,
+    1 - prod(1 - p_k)."""
     scored = score_selectors(model, list(texts), words=words, batch_size=64)
-    parts = [scored[name] for name in part_selectors(config)]
-    meaning = scored[config.names[config.find_selector()]]
-    of_union = [
-        WordScores(
-            first.text, first.words, (1 - np.prod([1 - np.array(part[i].probabilities) for part in parts], 0)).tolist()
-        )
-        for i, first in enumerate(meaning)
-    ]
-    of_meaning = [WordScores(item.text, item.words, item.probabilities) for item in meaning]
-    selected = [any(row) for i in range(len(meaning)) for row in zip(*(part[i].decide() for part in parts), strict=True)]
-    rate = float(np.mean(selected))
-    encoder, result = SentenceEncoder.from_model(model), {"rate": rate}
-    for name, scores in (("union", of_union), ("meaning", of_meaning)):
-        at_rate = faithfulness(encoder, scores, rates=[rate])
-        result[name] = float(np.nanmean(at_rate.sufficiency))
-        areas = faithfulness(encoder, scores)
-        result[f"{name}_area"] = float(np.nanmean(areas.areas(areas.sufficiency)))
-    return result
+    found = {name: [WordScores(item.text, item.words, item.probabilities) for item in scored[name]] for name in scored}
+    found["union"] = []
+    for items in zip(*(scored[name] for name in part_selectors(model.config)), strict=True):
+        closed = np.prod([1 - np.array(item.probabilities) for item in items], axis=0)
+        found["union"].append(WordScores(items[0].text, items[0].words, (1 - closed).tolist()))
+    return found
 
 
 def draw_shares(parts: Parts, path: str | Path) -> None:

@@ -58,6 +58,7 @@ def settings_of_benchmarks() -> dict[str, tuple[str, dict[str, Any]]]:
     """Recipe and changes of every training run that a benchmark starts, by a name."""
     rows = load("experiments")
     found = {f"experiments, {row}": rows["overrides_of"](row) for row in rows["ROWS"]}
+    found |= {f"divisions, {name}": value for name, value in rows["DIVISIONS"].items()}
     scale = load("scale")
     for recipe, changes in scale["RECIPES"].items():
         extra = {scale["REMOVAL_SENTENCES"]: 10} if recipe == "default" else {}

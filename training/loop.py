@@ -29,12 +29,13 @@ from torch import Tensor
 from ..batch_hardkuma import to_device
 from ..common.files import check_seal, seal_folder
 from ..configuration_hardkuma import HardKumaConfig
-from ..data.batches import length_bucketed_batches, neighbour_batches, random_batches, shard
+from ..data.batches import neighbour_batches, random_batches, shard
 from ..losses_hardkuma import LossRows
 from ..modeling_hardkuma import HardKumaModel
 from .objectives.settings import ContrastiveSettings
 from .store import StateStore
 
+KEPT = 2  # checkpoints: the newest, and one more should that be damaged
 GOLDEN = 0x9E3779B97F4A7C15  # spreads neighbouring steps over the seeds
 Loss = Callable[[LossRows], tuple[Tensor, dict[str, Tensor]]]
 
@@ -49,20 +50,17 @@ def step_seed(seed: int, step: int, rank: int = 0) -> int:
 
 
 def learning_rate(settings: ContrastiveSettings, step: int, total: int) -> float:
-    """Warm-up from 0, then the schedule, as a function of the step alone.
+    """Warm-up from 0, then a cosine to 0, as a function of the step alone.
 
-    >>> settings = ContrastiveSettings(learning_rate=1.0, warmup=0.5, schedule="linear")
-    >>> [learning_rate(settings, step, 4) for step in range(4)]
+    >>> settings = ContrastiveSettings(learning_rate=1.0, warmup=0.5)
+    >>> [round(learning_rate(settings, step, 4), 3) for step in range(4)]
     [0.5, 1.0, 1.0, 0.5]
     """
     warm = round(settings.warmup * total)
     if step < warm:
         return settings.learning_rate * (step + 1) / warm
-    if settings.schedule == "constant":
-        return settings.learning_rate
     done = (step - warm) / max(1, total - warm)
-    factor = 1 - done if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return settings.learning_rate * factor
+    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def local_batch(
@@ -189,23 +187,13 @@ def epoch_batches(
 
     The main process makes them for all: elsewhere, rounding could order near neighbours differently.
     """
-    batches = torch.zeros(len(rows) // settings.batch_size, settings.batch_size, dtype=torch.long)
-    if accelerator.is_main_process:
-        batches = torch.from_numpy(np.stack(_make_batches(settings, store, rows, seed, epoch)))
-    return broadcast(batches.to(accelerator.device)).cpu().numpy()
-
-
-def _make_batches(
-    settings: ContrastiveSettings, store: StateStore, rows: np.ndarray, seed: int, epoch: int
-) -> list[np.ndarray]:
     size = settings.batch_size
-    if settings.batches == "random":
-        batches = random_batches(len(rows), size, seed=seed, epoch=epoch)
-    elif settings.batches == "length":
-        batches = length_bucketed_batches(store.lengths[rows], size, seed=seed, epoch=epoch)
-    else:
-        return neighbour_batches(store.anchors(), size, seed=seed, epoch=epoch, rows=rows)
-    return [rows[batch] for batch in batches]
+    batches = torch.zeros(len(rows) // size, size, dtype=torch.long)
+    if accelerator.is_main_process and settings.batches == "random":
+        batches = torch.from_numpy(rows[np.stack(random_batches(len(rows), size, seed=seed, epoch=epoch))])
+    elif accelerator.is_main_process:
+        batches = torch.from_numpy(np.stack(neighbour_batches(store.anchors(), size, seed=seed, epoch=epoch, rows=rows)))
+    return broadcast(batches.to(accelerator.device)).cpu().numpy()
 
 
 # ---- checkpoints ------------------------------------------------------------------------------------------------------
@@ -218,8 +206,6 @@ class Progress:
     step: int = 0
     best_step: int = -1
     best_score: float = float("-inf")
-    looks_without_gain: int = 0
-    stopped_early: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -242,13 +228,11 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     best: dict[str, Tensor] | None,
     progress: Progress,
-    keep: int,
 ) -> None:
-    """Write `folder/step-N` completely, then make it visible, then delete older ones.
+    """Write `folder/step-N` completely, then make it visible, then delete all but the one before.
 
     Args:
         best: the best `trained_state` so far.
-        keep: how many checkpoints stay.
     """
     files = {"model.safetensors": trained_state(model), "optimizer.safetensors": _optimizer_tensors(optimizer)}
     if best is not None:
@@ -270,7 +254,7 @@ def save_checkpoint(
         raise OSError(
             f"the checkpoint {target} could not be written ({error}); the last one before it is intact."
         ) from error
-    for old in checkpoints(folder)[:-keep]:
+    for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old)
 
 

@@ -98,10 +98,7 @@ class WordInputs:
 
 def read_inputs(model: HardKumaModel, store: StateStore, sentences: Sentences, selector: int, progress: bool) -> WordInputs:
     """Run or read the encoder once. Mean and spread of measures are taken from the first sentences."""
-    reader = model.gate_head.selectors[selector]
-    assert isinstance(reader, Selector)
-    if reader.measures:
-        _standardise(model, selector, reader, store, sentences.rows[:1024])
+    standardise_measures(model, selector, store, sentences.rows)
 
     def read(batch: StoredBatch) -> Tensor:
         return model.selector_inputs(selector, **batch.inputs)[0].half()
@@ -146,11 +143,15 @@ def _mapped_zeros(shape: tuple[int, ...], dtype: np.dtype, folder: Path) -> Tens
 
 
 @torch.inference_mode()
-def _standardise(model: HardKumaModel, selector: int, reader: Selector, store: StateStore, rows: np.ndarray) -> None:
-    """Set mean and spread of the measures to those of the words of these sentences."""
+def standardise_measures(model: HardKumaModel, selector: int, store: StateStore, rows: np.ndarray) -> None:
+    """Set mean and spread of the measures that a selector reads, if any, to those of the words of the first sentences."""
+    reader = model.gate_head.selectors[selector]
+    assert isinstance(reader, Selector)
+    if not reader.measures:
+        return
     reader.center.zero_()
     reader.spread.fill_(1.0)
-    inputs = (model.selector_inputs(selector, **batch.inputs)[0] for batch in store.batches(rows, model))
+    inputs = (model.selector_inputs(selector, **batch.inputs)[0] for batch in store.batches(rows[:CHUNK], model))
     # With center 0 and spread 1, a selector reads asinh of them.
     measures = torch.cat([x[:, -reader.measures :] for x in inputs]).sinh()
     reader.center.copy_(measures.mean(0))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardkuma.data import batches as batches_module
-from hardkuma.data import length_bucketed_batches, neighbour_batches, random_batches, shard
+from hardkuma.data import neighbour_batches, random_batches, shard
 
 
 def clusters(count: int, size: int, dim: int = 16, seed: int = 0) -> np.ndarray:
@@ -25,10 +25,8 @@ def spread(embeddings: np.ndarray, batches: list[np.ndarray]) -> float:
 
 
 def all_kinds(embeddings: np.ndarray, batch_size: int, **options: object) -> list[list[np.ndarray]]:
-    lengths = np.arange(len(embeddings)) % 7
     return [
         random_batches(len(embeddings), batch_size, **options),
-        length_bucketed_batches(lengths, batch_size, **options),
         neighbour_batches(embeddings, batch_size, **options),
         neighbour_batches(embeddings, batch_size, exact_limit=max(batch_size, 13), **options),
     ]
@@ -49,7 +47,7 @@ def test_every_sentence_at_most_once(size: int, batch_size: int, epoch: int) -> 
 @pytest.mark.filterwarnings("ignore:.*exact_limit")
 def test_deterministic_in_seed_and_epoch() -> None:
     embeddings = clusters(5, 20)
-    for kind in range(4):
+    for kind in range(3):
 
         def run(seed: int, epoch: int, kind: int = kind) -> list:
             return [batch.tolist() for batch in all_kinds(embeddings, 8, seed=seed, epoch=epoch)[kind]]
@@ -108,12 +106,6 @@ def test_torch_half_and_zero_rows() -> None:
     assert len(neighbour_batches(torch.zeros(12, 3), 4)) == 3
 
 
-def test_lengths_are_alike_within_a_batch() -> None:
-    lengths = np.random.default_rng(0).integers(3, 60, size=1000)
-    spans = [np.ptp(lengths[batch]) for batch in length_bucketed_batches(lengths, 10)]
-    assert np.mean(spans) < 5 < np.mean([np.ptp(lengths[batch]) for batch in random_batches(1000, 10)])
-
-
 def test_shards_join_to_the_batch() -> None:
     batch = np.array([5, 2, 9, 7, 1, 4])
     assert np.concatenate([shard(batch, rank, 3) for rank in range(3)]).tolist() == batch.tolist()
@@ -125,11 +117,7 @@ def test_shards_join_to_the_batch() -> None:
 
 def test_errors_carry_value_and_fix() -> None:
     small = np.ones((5, 2))
-    for call in (
-        lambda: neighbour_batches(small, 8),
-        lambda: random_batches(5, 8),
-        lambda: length_bucketed_batches([1] * 5, 8),
-    ):
+    for call in (lambda: neighbour_batches(small, 8), lambda: random_batches(5, 8)):
         with pytest.raises(
             ValueError, match="corpus of 5 sentences gives no batch of 8; add sentences, or use a batch_size of at most 5"
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import normalized_mutual_info_score
 
-from hardkuma.evaluation.parts import Parts, draw_shares, match_selectors, normalised_mutual_information, stability_of_parts
+from hardkuma.evaluation.parts import (
+    Parts,
+    draw_shares,
+    match_selectors,
+    measure_parts,
+    normalised_mutual_information,
+    scores_of_parts,
+    stability_of_parts,
+)
 
 
 def make_parts(seed: int = 0, tags: bool = True) -> Parts:
@@ -73,3 +82,12 @@ def test_what_people_see(tmp_path: Path) -> None:
     assert (tmp_path / "parts.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match="no parts of speech"):
         make_parts(tags=False).shares()
+
+
+def test_selectors_without_parts_are_all_measured(make_model: Callable) -> None:
+    model, texts = make_model(selectors={"a": {"unit": "word"}, "b": {"unit": "word"}}), ["paris is big", "rain fell"]
+    scores = scores_of_parts(model, texts)
+    assert list(scores) == [*measure_parts(model, texts).names, "union"] == ["a", "b", "union"]
+    for a, b, union in zip(*scores.values(), strict=True):
+        expected = [1 - (1 - p) * (1 - q) for p, q in zip(a.scores, b.scores, strict=True)]
+        assert list(union.scores) == pytest.approx(expected)

@@ -69,7 +69,6 @@ SMALL: dict[str, dict[str, object]] = {
         "train.evaluate_every": 10,
         "train.checkpoint_every": 5,
         "train.log_every": 1,
-        "selectors.meaning.layer": 1,
     },
     "default": {
         "selectors.meaning.train.epochs": 2,

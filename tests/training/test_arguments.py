@@ -54,8 +54,8 @@ def test_dashes_in_paths_but_not_in_names_of_selectors() -> None:
 
 
 def test_negative_values_and_the_last_of_two() -> None:
-    words = ["--model.lambda_kl", "-1e-3", "--selectors.a.layer", "-1", "--train.patience", "-4", "--held_out=-5"]
-    expected = {"held_out": -5, "model.lambda_kl": -0.001, "selectors.a.layer": -1, "train.patience": -4}
+    words = ["--model.lambda_kl", "-1e-3", "--selectors.a.layer", "-1", "--train.warmup", "-4", "--held_out=-5"]
+    expected = {"held_out": -5, "model.lambda_kl": -0.001, "selectors.a.layer": -1, "train.warmup": -4}
     assert parse(*words).overrides == expected
     assert parse("--seed", "2", "--seed", "3").overrides == {"seed": 3}
     assert parse("--train.epochs", "2", "--train.epochs", "3").overrides == {"train.epochs": 3}

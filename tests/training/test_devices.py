@@ -36,7 +36,7 @@ CONTRASTIVE = {
 }
 RUNS: dict[str, dict[str, Any]] = {
     "neighbours": CONTRASTIVE,
-    "live": {**CONTRASTIVE, "cache": "never", "train.batches": "length"},
+    "live": {**CONTRASTIVE, "cache": "never", "train.batches": "random"},
     "attention": {**CONTRASTIVE, "recipe": "attention", "train.batches": "random"},
     "thawed, in parts": {**CONTRASTIVE, "model.freeze_encoder": "false", "train.micro_batch": 4},
     "mixed precision": {**CONTRASTIVE, "train.mixed_precision": "bf16", "cache": "never"},

@@ -153,10 +153,10 @@ def test_contrastive_selectors_and_others_in_one_recipe(
     assert [e["phase"] for e in log(tmp_path / "all") if "phase" in e][:3] == ["contrastive", "removal", "form"]
 
 
-@pytest.mark.parametrize("batches", ["random", "length"])
-def test_other_batches_and_live_encoding(batches: str, arguments: Callable, tmp_path: Path) -> None:
+def test_random_batches_and_live_encoding(arguments: Callable, tmp_path: Path) -> None:
     """Stored float32 states and live encoding must train the same gates."""
-    extra = {"train.batches": batches, "train.max_steps": 4, "train.evaluate_every": 2}
+    # Of states alone: measures are divided by their spread, which is tiny for a random encoder, and so is their rounding.
+    extra = {"train.batches": "random", "train.max_steps": 4, "train.evaluate_every": 2, "selectors.meaning.reads": "[state]"}
     assert run(arguments("live", cache="never", **extra)) == 0
     assert run(arguments("stored", cache_type="float32", **extra)) == 0
     live, stored = log(tmp_path / "live"), log(tmp_path / "stored")
@@ -216,7 +216,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 def test_resume_is_exact_to_the_bit(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed in the first and in the second epoch, after a checkpoint."""
-    extra = {"train.patience": 50, "train.checkpoint_every": 4}
+    extra = {"train.checkpoint_every": 4}
     assert run(arguments("whole", **extra)) == 0
     for step in (6, 14):
         kill_after(monkeypatch, step)
@@ -270,14 +270,13 @@ def test_interrupt_ends_the_step_saves_and_says_how_to_go_on(
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_early_stopping_keeps_the_best(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1])
+def test_the_best_state_is_kept(arguments: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.1, 0.5, 0.3, 0.2, 0.1, 0.1, 0.1])
     saved = []
     real = contrastive.trained_state
     monkeypatch.setattr(contrastive, "trained_state", lambda model: saved.append(real(model)) or saved[-1])
     monkeypatch.setattr(contrastive, "selection_quality", lambda *a, **k: contrastive.Quality(0.0, 0.0, next(scores), 0.2))
-    assert run(arguments(**{"train.evaluate_every": 3, "train.patience": 2})) == 0
-    assert [e["step"] for e in log(tmp_path / "run") if "loss" in e][-1] == 11, "12 steps: evaluated at 3, 6, 9 and 12"
+    assert run(arguments(**{"train.evaluate_every": 3})) == 0
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert torch.equal(model.gate_head.selectors[0].hidden.weight, saved[-1]["gate_head.selectors.0.hidden.weight"])
     assert len(saved) == 2, "two evaluations were better than those before"

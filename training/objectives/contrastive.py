@@ -38,6 +38,7 @@ from ..loop import (
 )
 from ..report import plot_history
 from ..store import TokenFile
+from ..words import standardise_measures
 from .base import Objective, Report
 from .settings import ContrastiveSettings
 
@@ -60,7 +61,7 @@ class Contrastive(Objective[ContrastiveSettings]):
 
     def fit(self, run: Run) -> bool:
         _check_size(len(run.rows), self.settings.batch_size)
-        run.fit_on_main(run.fill_isolated_table)
+        run.fit_on_main(self._prepare, run)
         self.fitting = _Fitting(run, self)
         if not self.fitting.run_all():
             return False
@@ -68,6 +69,11 @@ class Contrastive(Objective[ContrastiveSettings]):
             numbers = self.numbers(run.model.config)
             run.fit_on_main(calibrate_rate, run.model, run.store, run.rows, run.recipe.seed, numbers)
         return True
+
+    def _prepare(self, run: Run) -> None:
+        run.fill_isolated_table()
+        for number in self.numbers(run.model.config):
+            standardise_measures(run.model, number, run.store, run.rows)
 
     def report(self, run: Run) -> Report:
         progress, settings = self.fitting.progress, self.settings
@@ -97,7 +103,7 @@ def _check_size(sentences: int, batch_size: int) -> None:
 
 
 class _Fitting:
-    """One fit: the optimizer, where it stands, and the best weights so far."""
+    """One fit: the optimizer, where it stands, and the best and the last weights."""
 
     def __init__(self, run: Run, contrastive: Contrastive):
         self.run, self.base, self.accelerator = run, run.model, run.accelerator
@@ -125,6 +131,7 @@ class _Fitting:
 
     progress: Progress
     best: dict[str, Tensor] | None
+    last: dict[str, Tensor]
 
     def _resume(self) -> None:
         self.progress, self.best = load_last_checkpoint(self.folder, self.base, self.optimizer, self.run.log)
@@ -134,18 +141,19 @@ class _Fitting:
         self.progress.history = self.run.history
 
     def run_all(self) -> bool:
-        """Train to the end, to an early stop, or to Ctrl-C; False in the last case."""
+        """Train to the end, or to Ctrl-C; False in the latter case."""
         run, progress = self.run, self.progress
         bar = tqdm(total=self.total, initial=progress.step, desc="training", unit="step", disable=run.quiet)
         with run.interrupt, bar:
             for inputs in self._batches():
-                if progress.step >= self.total or progress.stopped_early or self._is_interrupted():
+                if progress.step >= self.total or self._is_interrupted():
                     break
                 self._take_step(inputs, bar)
         if run.interrupt.is_set:
             self._save_checkpoint()
             run.log(f"stopped at step {progress.step}; go on with --resume.")
             return False
+        self.last = trained_state(self.base)
         if self.best is not None:
             load_trained_state(self.base, self.best)
         # Mixed precision and processes end here: what follows is in full precision, on the model itself.
@@ -217,11 +225,8 @@ class _Fitting:
         progress = self.progress
         self.run.record({"step": progress.step, **quality.as_dict(), "held_out_rate": quality.rate})
         if quality.score > progress.best_score:
-            progress.best_score, progress.best_step, progress.looks_without_gain = quality.score, progress.step, 0
+            progress.best_score, progress.best_step = quality.score, progress.step
             self.best = trained_state(self.base)
-        else:
-            progress.looks_without_gain += 1
-            progress.stopped_early = 0 < self.settings.patience <= progress.looks_without_gain
         if self.accelerator.is_main_process:
             self.run.write_log()
 
@@ -235,6 +240,6 @@ class _Fitting:
 
     def _save_checkpoint(self) -> None:
         if self.accelerator.is_main_process:
-            save_checkpoint(self.folder, self.base, self.optimizer, self.best, self.progress, self.settings.keep)
+            save_checkpoint(self.folder, self.base, self.optimizer, self.best, self.progress)
             self.run.write_log()
         self.accelerator.wait_for_everyone()

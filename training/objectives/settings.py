@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from ..settings import Settings, setting, settings_of
 
-BATCHES = ("neighbours", "random", "length")
-SCHEDULES = ("cosine", "linear", "constant")
+BATCHES = ("neighbours", "random")
+SCHEDULES = ("cosine", "linear", "constant")  # of encoder recipes
 PRECISIONS = ("no", "bf16", "fp16")
 
 
@@ -44,18 +44,15 @@ class ContrastiveSettings(ObjectiveSettings):
     # How long and how fast
     epochs: int = setting(4, "passes over the text", at_least=1)
     max_steps: int | None = setting(None, "stop after so many steps, if epochs would take more", at_least=1)
-    learning_rate: float = setting(1e-3, "at its highest, after warm-up", above=0)
+    learning_rate: float = setting(1e-3, "at its highest, after warm-up; it falls to 0 like a cosine", above=0)
     weight_decay: float = setting(0.01, "of AdamW", at_least=0)
     warmup: float = setting(0.1, "fraction of all steps in which the learning rate rises", at_least=0, below=1)
-    schedule: str = setting("cosine", "how the learning rate falls after warm-up", choices=SCHEDULES)
     clip: float = setting(1.0, "largest norm of the gradient", above=0)
     mixed_precision: str = setting("no", "of the encoder; gates and losses stay in fp32", choices=PRECISIONS)
-    # When to stop, what to tell and to keep
+    # What to tell and to keep
     evaluate_every: int = setting(25, "steps between evaluations on the held-out text", at_least=1)
-    patience: int = setting(0, "stop after so many evaluations without a better one; 0 never stops early", at_least=0)
     log_every: int = setting(5, "steps between entries of the log", at_least=1)
     checkpoint_every: int = setting(50, "steps between resumable checkpoints", at_least=1)
-    keep: int = setting(2, "how many of those to keep", at_least=1)
 
 
 @dataclass
