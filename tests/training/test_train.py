@@ -278,8 +278,8 @@ def test_the_best_state_is_kept(arguments: Callable, tmp_path: Path, monkeypatch
     monkeypatch.setattr(contrastive, "selection_quality", lambda *a, **k: contrastive.Quality(0.0, 0.0, next(scores), 0.2))
     assert run(arguments(**{"train.evaluate_every": 3})) == 0
     model = AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
-    assert torch.equal(model.gate_head.selectors[0].hidden.weight, saved[-1]["gate_head.selectors.0.hidden.weight"])
-    assert len(saved) == 2, "two evaluations were better than those before"
+    assert torch.equal(model.gate_head.selectors[0].hidden.weight, saved[1]["gate_head.selectors.0.hidden.weight"])
+    assert len(saved) == 3, "two evaluations were better than those before, and the last state is kept beside them"
 
 
 # ---- the output folder ------------------------------------------------------------------------------------------------
