@@ -385,7 +385,8 @@ def export_onnx(
 
 def _feeds(graph: EmbeddingGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
     model = graph.model
-    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
+    language = model.config.language
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words, language=language)
     return [{name: batch[name].numpy().astype(np.int64) for name in graph.inputs} for batch in batches]
 
 
