@@ -156,7 +156,12 @@ def test_contrastive_selectors_and_others_in_one_recipe(
 def test_random_batches_and_live_encoding(arguments: Callable, tmp_path: Path) -> None:
     """Stored float32 states and live encoding must train the same gates."""
     # Of states alone: measures are divided by their spread, which is tiny for a random encoder, and so is their rounding.
-    extra = {"train.batches": "random", "train.max_steps": 4, "train.evaluate_every": 2, "selectors.meaning.reads": "[state]"}
+    extra = {
+        "train.batches": "random",
+        "train.max_steps": 4,
+        "train.evaluate_every": 2,
+        "selectors.meaning.reads": "[state]",
+    }
     assert run(arguments("live", cache="never", **extra)) == 0
     assert run(arguments("stored", cache_type="float32", **extra)) == 0
     live, stored = log(tmp_path / "live"), log(tmp_path / "stored")
