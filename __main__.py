@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from . import __version__
-from .cli import adapt, benchmark, demo, diff, encoder, evaluate_encoder, export, gates, pair, search, terms, train
+from .cli import adapt, benchmark, diff, evaluate_encoder, export, gates, pair, search, terms
 from .cli.options import READER_OPTIONS
 from .common.arguments import Parser
 from .common.files import OutputHeld
+from .common.packages import available, require
 
 
 class Command(Protocol):
@@ -31,15 +33,6 @@ class Command(Protocol):
         """Do it, and return the exit status."""
 
 
-class DelegatedCommand(Protocol):
-    """A module of `cli` that reads its own arguments."""
-
-    SUMMARY: str
-
-    def main(self, arguments: Sequence[str], /) -> int:
-        """Do it, and return the exit status."""
-
-
 COMMANDS: Mapping[str, Command] = {
     "gates": gates,
     "pair": pair,
@@ -51,12 +44,18 @@ COMMANDS: Mapping[str, Command] = {
     "export": export,
     "evaluate-encoder": evaluate_encoder,
 }
-# They import what they need to know their options, which takes seconds, and `hardkuma --help` should not.
-DELEGATED_COMMANDS: Mapping[str, DelegatedCommand] = {
-    "demo": demo,
-    "train": train,
-    "encoder": encoder,
-    "benchmark": benchmark,
+# Commands that read their own arguments, with the module whose `main` does it. They import what they need to know their
+# options, which takes seconds, and `hardkuma --help` should not.
+DELEGATED_COMMANDS = {
+    "demo": ("start the demonstration page on this machine", ".apps.page.serve"),
+    "train": ("train gates on unlabelled text", ".train"),
+    "encoder": ("train a sentence encoder by contrast, on unlabelled text", ".training.encoder.main"),
+    "benchmark": (benchmark.SUMMARY, ".cli.benchmark"),
+}
+# Packages of a command, by the extra that brings them.
+NEEDED = {
+    "train": ("train", ("accelerate", "matplotlib")),
+    "encoder": ("contrast", ("yaml", "accelerate", "datasets", "sentence_transformers")),
 }
 
 DESCRIPTION = "Which words carry this sentence's meaning? Learned token gates on sentence encoders, without labels."
@@ -87,9 +86,19 @@ def build_parser() -> argparse.ArgumentParser:
         )
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run, check=command.check, usage_error=subparser.error, reject=subparser.reject)
-    for name, delegated in DELEGATED_COMMANDS.items():
-        commands.add_parser(name, help=delegated.SUMMARY, add_help=False)
+    for name, (summary, _) in DELEGATED_COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
     return parser
+
+
+def delegate(name: str, *arguments: str) -> int:
+    """Run a command that reads its own arguments."""
+    extra, packages = NEEDED.get(name, ("", ()))
+    for package in packages:
+        if not available(package):
+            require(package, extra)
+    run = importlib.import_module(DELEGATED_COMMANDS[name][1], __package__).main
+    return run(list(arguments), prog="hardkuma train") if name == "train" else run(list(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given and given[0] in DELEGATED_COMMANDS:
-            status = DELEGATED_COMMANDS[given[0]].main(given[1:])
+            status = delegate(*given)
         else:
             parsed, unknown = build_parser().parse_known_args(given or ["--help"])
             if unknown:  # said by the command, whose help is the one to read

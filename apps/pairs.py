@@ -47,19 +47,7 @@ SAME_SIMILARITY = 0.7
 HARDLY_SEEN = 0.1
 
 
-def explain_pair(
-    model: AnchorModel,
-    a: str,
-    b: str,
-    *,
-    rate: float = 0.2,
-    links: int = 10,
-    seed: int = 0,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-    chance: float | None = None,
-) -> dict[str, Any]:
+def explain_pair(model: AnchorModel, a: str, b: str, **options: Any) -> dict[str, Any]:
     """The words on each side that carry the similarity of two texts, or why none is said to; of plain JSON values.
 
     The similarity is the cosine of the encoder's own embeddings, which is what sentence-transformers gives. The number of
@@ -68,6 +56,9 @@ def explain_pair(
 
     Args:
         model: a HardKumaModel in eval mode, with its tokenizer.
+        options: those of `explain_pairs`.
+
+    Options:
         rate: the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry the
             similarity. Function words do not, unless no other word does.
         links: how many pairs of words to report at most.
@@ -116,8 +107,7 @@ def explain_pair(
     >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
     False
     """
-    options: dict[str, Any] = {"batch_size": batch_size, "use_surface": use_surface, "selector": selector}
-    return explain_pairs(model, [(a, b)], rate=rate, links=links, seed=seed, chance=chance, **options)[0]
+    return explain_pairs(model, [(a, b)], **options)[0]
 
 
 @torch.inference_mode()

@@ -23,6 +23,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -81,50 +82,30 @@ def find_terms(
     >>> terms[0]["text"], terms[0]["count"], terms[0]["spread"], terms[0]["places"][0]
     ('kraken', 3, 2, {'row': 0, 'start': 4, 'end': 10})
     """
-    if isinstance(texts, str):
-        raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
-    check_count("number", number)
-    _check_diversity(diversity)
+    finder = _Finder(model, number, candidates, max_words, diversity, selector, batch_size)
     phrases: dict[Key, _Phrase] = {}
     corpus = _Places()
-    meanings = _Meanings(model)
-    for document in _read(model, texts, candidates, selector, batch_size):
+    for document in finder.read(texts):
         corpus.add(document.words)
-        for key, phrase in _rank(document, meanings, max_words).items():
+        for key, phrase in finder.rank(document).items():
             if key in phrases:
                 phrases[key].add(phrase)
             else:
                 phrases[key] = phrase
-    best = _best(phrases, number, diversity, meanings)
-    places = corpus.find([key for key, _ in best])
-    return [phrase.record(places[key]) for key, phrase in best]
+    return finder.records(phrases, corpus)
 
 
-def stream_terms(
-    model: GateModel,
-    texts: Iterable[str],
-    number: int = 20,
-    *,
-    candidates: Iterable[Any] | None = None,
-    max_words: int = MAX_WORDS,
-    diversity: float = 0.0,
-    selector: str | None = None,
-    batch_size: int = 32,
-) -> Iterator[list[Record]]:
-    """What `find_terms` gives of each text by itself, in order and as they come; arguments as there.
+def stream_terms(model: GateModel, texts: Iterable[str], number: int = 20, **options: Any) -> Iterator[list[Record]]:
+    """What `find_terms` gives of each text by itself, in order and as they come; arguments and options as there.
 
     >>> from hardkuma import load_released
     >>> texts = ["The kraken is a sea monster.", "", "No kraken was caught."]
     >>> [[term["text"] for term in terms] for terms in stream_terms(load_released()[0], texts, 1)]
     [['kraken'], [], ['kraken']]
     """
-    if isinstance(texts, str):
-        raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
-    check_count("number", number)
-    _check_diversity(diversity)
-    meanings = _Meanings(model)
-    for document in _read(model, texts, candidates, selector, batch_size):
-        yield _terms_of(document, meanings, number, max_words, diversity)
+    finder = _Finder(model, number, **options)
+    for document in finder.read(texts):
+        yield finder.terms(document)
 
 
 def rank_terms(model: GateModel, text: str, sentences: Sequence[ScoredText], number: int = 20) -> list[Record]:
@@ -135,9 +116,7 @@ def rank_terms(model: GateModel, text: str, sentences: Sequence[ScoredText], num
     >>> rank_terms(model, text, score_texts(model, document_sentences(text))) == find_terms(model, [text])
     True
     """
-    check_count("number", number)
-    document = _gate(text, sentence_spans(text), sentences)
-    return _terms_of(document, _Meanings(model), number, MAX_WORDS, 0.0)
+    return _Finder(model, number).terms(_gate(text, sentence_spans(text), sentences))
 
 
 def document_sentences(text: str) -> list[str]:
@@ -148,19 +127,6 @@ def document_sentences(text: str) -> list[str]:
     """
     whole = encodable(join_lines(text))
     return [whole[start:end] for start, end in sentence_spans(text)]
-
-
-def _terms_of(document: _Document, meanings: _Meanings, number: int, max_words: int, diversity: float) -> list[Record]:
-    best = _best(_rank(document, meanings, max_words), number, diversity, meanings)
-    places = _Places()
-    places.add(document.words)
-    found = places.find([key for key, _ in best])
-    return [phrase.record(found[key]) for key, phrase in best]
-
-
-def _check_diversity(diversity: float) -> None:
-    if not 0 <= diversity <= 1:
-        raise ValueError(f"diversity must be in [0, 1], got {diversity!r}.")
 
 
 # ---- documents, read once -----------------------------------------------------------------------------------------------
@@ -183,23 +149,118 @@ class _Document:
     phrases: list[range]
 
 
-def _read(
-    model: GateModel, texts: Iterable[str], candidates: Iterable[Any] | None, selector: str | None, batch_size: int
-) -> Iterator[_Document]:
-    """Documents with their gates, in order; many sentences are scored together, however few each document has."""
-    language = _Language()
-    waiting: list[tuple[str, list[Span], Any]] = []
-    sentences: list[str] = []
-    paired = ((text, None) for text in texts) if candidates is None else _pairs(texts, candidates)
-    for text, given in paired:
-        if not isinstance(text, str):
-            raise ValueError(f"a text must be a string, got {type(text).__name__}.")
-        waiting.append((text, sentence_spans(text), given))
-        sentences += document_sentences(text)
-        if len(sentences) >= CHUNK:
-            yield from _score(model, waiting, sentences, selector, batch_size, language)
-            waiting, sentences = [], []
-    yield from _score(model, waiting, sentences, selector, batch_size, language)
+@dataclass
+class _Finder:
+    """The way from texts to phrases; arguments are those of `find_terms`."""
+
+    model: GateModel
+    number: int
+    candidates: Iterable[Any] | None = None
+    max_words: int = MAX_WORDS
+    diversity: float = 0.0
+    selector: str | None = None
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        check_count("number", self.number)
+        check_count("max_words", self.max_words)
+        if not 0 <= self.diversity <= 1:
+            raise ValueError(f"diversity must be in [0, 1], got {self.diversity!r}.")
+        self.is_warned = False
+
+    @cached_property
+    def meanings(self) -> _Meanings:
+        return _Meanings(self.model)
+
+    def read(self, texts: Iterable[str]) -> Iterator[_Document]:
+        """Documents with their gates, in order; many sentences are scored together, however few each document has."""
+        if isinstance(texts, str):
+            raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
+        waiting: list[tuple[str, list[Span], Any]] = []
+        sentences: list[str] = []
+        paired = ((text, None) for text in texts) if self.candidates is None else _pairs(texts, self.candidates)
+        for text, given in paired:
+            if not isinstance(text, str):
+                raise ValueError(f"a text must be a string, got {type(text).__name__}.")
+            waiting.append((text, sentence_spans(text), given))
+            sentences += document_sentences(text)
+            if len(sentences) >= CHUNK:
+                yield from self._score(waiting, sentences)
+                waiting, sentences = [], []
+        yield from self._score(waiting, sentences)
+
+    def _score(self, waiting: Sequence[tuple[str, list[Span], Any]], sentences: list[str]) -> Iterator[_Document]:
+        rows = iter(score_texts(self.model, sentences, selector=self.selector, batch_size=self.batch_size))
+        for text, spans, given in waiting:
+            document = _gate(text, spans, [next(rows) for _ in spans], given)
+            self._check_language(document.words.words)
+            yield document
+
+    def _check_language(self, words: Sequence[str]) -> None:
+        """Say once that a text does not look like English, whose function words and verbs are known."""
+        known = sum(is_function_word(word) for word in words)
+        if not self.is_warned and len(words) >= ENOUGH and known < ENGLISH * len(words):
+            self.is_warned = True
+            warnings.warn(
+                f"{known} of {len(words)} words of a text are English function words: is it a list or not English? "
+                "Phrases are cut by gates and punctuation alone there; candidates= takes those of a tagger.",
+                stacklevel=5,
+            )
+
+    def terms(self, document: _Document) -> list[Record]:
+        """The phrases of one document."""
+        places = _Places()
+        places.add(document.words)
+        return self.records(self.rank(document), places)
+
+    def records(self, phrases: dict[Key, _Phrase], places: _Places) -> list[Record]:
+        """The best phrases, and where they stand."""
+        best = self._best(phrases)
+        found = places.find([key for key, _ in best])
+        return [phrase.record(found[key]) for key, phrase in best]
+
+    def rank(self, document: _Document) -> dict[Key, _Phrase]:
+        """All candidates of a document with their scores."""
+        words, text = document.words, document.text
+        found: dict[Key, list[range]] = {}
+        for phrase in document.phrases:
+            if len(phrase) <= self.max_words:
+                found.setdefault(tuple(words.keys[phrase.start : phrase.stop]), []).append(phrase)
+        if not found:
+            return {}
+        counts = Counter(tuple(words.keys[place.start : place.stop]) for place in find_keys(words.keys, words.joins, found))
+        best = {
+            key: max(places, key=lambda place: sum(words.gates[place.start : place.stop])) for key, places in found.items()
+        }
+        cosines = self.meanings.cosines(words, list(best.values()))
+        length = len(words.words) ** 2 / (len(words.words) ** 2 + LONG**2)
+        phrases = {}
+        for (key, place), cosine in zip(best.items(), cosines, strict=True):
+            own = found[key]
+            gates = sum(words.gates[place.start : place.stop])
+            early = (1 + own[0].start / EARLY) ** (-(1 + length) / 2)
+            alone = len(own) / max(len(own), counts[key])
+            sentence = document.sentences[_sentence_of(document.firsts, place.start)]
+            forms = Counter(" ".join(text[words.spans[p.start][0] : words.spans[p.stop - 1][1]].split()) for p in own)
+            score = gates * cosine * math.sqrt(alone) * early * len(own) ** (length / 2)
+            phrases[key] = _Phrase(forms, score, gates, " ".join(text[slice(*sentence)].split()))
+        return phrases
+
+    def _best(self, phrases: dict[Key, _Phrase]) -> list[tuple[Key, _Phrase]]:
+        """The best phrases; with diversity, one after the other, such as are unlike those before."""
+        ranked = sorted(phrases.items(), key=lambda item: (-item[1].score, item[0]))
+        number, diversity = self.number, self.diversity
+        if diversity == 0 or len(ranked) < 2:
+            return ranked[:number]
+        ranked = ranked[: max(10 * number, 100)]
+        alike = self.meanings.similarities([key for key, _ in ranked])
+        worth = np.array([phrase.score for _, phrase in ranked]) / max(ranked[0][1].score, 1e-12)
+        chosen = [0]
+        while len(chosen) < min(number, len(ranked)):
+            margin = (1 - diversity) * worth - diversity * alike[:, chosen].max(1)
+            margin[chosen] = -math.inf
+            chosen.append(int(margin.argmax()))
+        return [ranked[i] for i in chosen]
 
 
 def _pairs(texts: Iterable[str], candidates: Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -209,21 +270,6 @@ def _pairs(texts: Iterable[str], candidates: Iterable[Any]) -> Iterator[tuple[st
                 f"candidates must be one item for each text; there are {'more' if text is _MISSING else 'fewer'}."
             )
         yield text, given
-
-
-def _score(
-    model: GateModel,
-    waiting: Sequence[tuple[str, list[Span], Any]],
-    sentences: list[str],
-    selector: str | None,
-    batch_size: int,
-    language: _Language,
-) -> Iterator[_Document]:
-    rows = iter(score_texts(model, sentences, selector=selector, batch_size=batch_size))
-    for text, spans, given in waiting:
-        document = _gate(text, spans, [next(rows) for _ in spans], given)
-        language.see(document.words.words)
-        yield document
 
 
 def _gate(text: str, sentences: Sequence[Span], scored: Sequence[ScoredText], given: Any = None) -> _Document:
@@ -246,25 +292,6 @@ def _gate(text: str, sentences: Sequence[Span], scored: Sequence[ScoredText], gi
     inside = {i for phrase in phrases for i in phrase[1:]}  # punctuation does not cut what is given
     gated = replace(gated, joins=[joined or i in inside for i, joined in enumerate(joins)])
     return _Document(text, gated, sentences, firsts, phrases)
-
-
-class _Language:
-    """Says once that a text does not look like English, whose function words and verbs are known."""
-
-    def __init__(self) -> None:
-        self.said = False
-
-    def see(self, words: Sequence[str]) -> None:
-        if self.said or len(words) < ENOUGH:
-            return
-        known = sum(is_function_word(word) for word in words)
-        if known < ENGLISH * len(words):
-            self.said = True
-            warnings.warn(
-                f"{known} of {len(words)} words of a text are English function words: is it a list or not English? "
-                "Phrases are cut by gates and punctuation alone there; candidates= takes those of a tagger.",
-                stacklevel=5,
-            )
 
 
 # ---- scores -------------------------------------------------------------------------------------------------------------
@@ -304,51 +331,8 @@ class _Phrase:
         }
 
 
-def _rank(document: _Document, meanings: _Meanings, max_words: int) -> dict[Key, _Phrase]:
-    """All candidates of a document with their scores."""
-    check_count("max_words", max_words)
-    words, text = document.words, document.text
-    found: dict[Key, list[range]] = {}
-    for phrase in document.phrases:
-        if len(phrase) <= max_words:
-            found.setdefault(tuple(words.keys[phrase.start : phrase.stop]), []).append(phrase)
-    if not found:
-        return {}
-    counts = Counter(tuple(words.keys[place.start : place.stop]) for place in find_keys(words.keys, words.joins, found))
-    best = {key: max(places, key=lambda place: sum(words.gates[place.start : place.stop])) for key, places in found.items()}
-    cosines = meanings.cosines(words, list(best.values()))
-    length = len(words.words) ** 2 / (len(words.words) ** 2 + LONG**2)
-    phrases = {}
-    for (key, place), cosine in zip(best.items(), cosines, strict=True):
-        own = found[key]
-        gates = sum(words.gates[place.start : place.stop])
-        early = (1 + own[0].start / EARLY) ** (-(1 + length) / 2)
-        alone = len(own) / max(len(own), counts[key])
-        sentence = document.sentences[_sentence_of(document.firsts, place.start)]
-        forms = Counter(" ".join(text[words.spans[p.start][0] : words.spans[p.stop - 1][1]].split()) for p in own)
-        score = gates * cosine * math.sqrt(alone) * early * len(own) ** (length / 2)
-        phrases[key] = _Phrase(forms, score, gates, " ".join(text[slice(*sentence)].split()))
-    return phrases
-
-
 def _sentence_of(firsts: Sequence[int], word: int) -> int:
     return int(np.searchsorted(firsts, word, side="right")) - 1
-
-
-def _best(phrases: dict[Key, _Phrase], number: int, diversity: float, meanings: _Meanings) -> list[tuple[Key, _Phrase]]:
-    """The best phrases; with diversity, one after the other, such as are unlike those before."""
-    ranked = sorted(phrases.items(), key=lambda item: (-item[1].score, item[0]))
-    if diversity == 0 or len(ranked) < 2:
-        return ranked[:number]
-    ranked = ranked[: max(10 * number, 100)]
-    alike = meanings.similarities([key for key, _ in ranked])
-    worth = np.array([phrase.score for _, phrase in ranked]) / max(ranked[0][1].score, 1e-12)
-    chosen = [0]
-    while len(chosen) < min(number, len(ranked)):
-        margin = (1 - diversity) * worth - diversity * alike[:, chosen].max(1)
-        margin[chosen] = -math.inf
-        chosen.append(int(margin.argmax()))
-    return [ranked[i] for i in chosen]
 
 
 class _Meanings:

@@ -123,24 +123,15 @@ def run(options: argparse.Namespace, command: str) -> int:
     from ..evaluation.benchmark import run_benchmark
     from ..evaluation.tables import card_table, write_table
 
+    names = ("sample", "seeds", "output", "encoder", "corpora", "expensive_sample", "faithfulness_sample", "bootstrap")
     benchmark = run_benchmark(
         options.data if len(options.data) > 1 else options.data[0],
         options.methods,
-        options.sample,
-        options.seeds,
-        options.output,
-        encoder=options.encoder,
         models=find_models(options.model),
-        corpora=options.corpora,
         resume=not options.again,
         progress=not options.quiet,
         command=command,
-        expensive_sample=options.expensive_sample,
-        faithfulness_sample=options.faithfulness_sample,
-        bootstrap=options.bootstrap,
-        removal=options.removal,
-        selector=options.selector,
-        lower=options.lower,
+        **{name: getattr(options, name) for name in (*names, "removal", "selector", "lower")},
     )
     for path in options.card:
         write_table(path, card_table(benchmark.results, command))

@@ -212,6 +212,12 @@ def chunks(rows: Iterable[RowText], max_texts: int, max_characters: int = CHUNK_
         yield chunk
 
 
+def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How words are selected, as `gate_records` and `Outputs` take it."""
+    options = {name: getattr(arguments, name) for name in ("selector", "rate", "threshold", "phrases", "batch_size")}
+    return {**options, "keep": arguments.keep_meaning}
+
+
 def _score(
     gates: GateModel, rows: Iterable[list[RowText]], arguments: argparse.Namespace
 ) -> Iterator[tuple[list[RowText], list[Record]]]:
@@ -228,13 +234,8 @@ def _score(
     for records in stream_records(
         gates,
         texts(),
-        rate=arguments.rate,
-        threshold=arguments.threshold,
-        keep=arguments.keep_meaning,
-        phrases=arguments.phrases,
-        batch_size=arguments.batch_size,
         use_surface=not arguments.no_surface,
-        selector=arguments.selector,
+        **_selection(arguments),
     ):
         chunk = read.popleft()
         yield chunk, [{**row.kept, **record} for row, record in zip(chunk, records, strict=True)]
@@ -479,12 +480,7 @@ def _run_on_cluster(arguments: argparse.Namespace) -> int:
     outputs = Outputs(
         column=arguments.field or "text",
         add=tuple(arguments.add or ("gates",)),
-        selector=arguments.selector,
-        rate=arguments.rate,
-        threshold=arguments.threshold,
-        keep=arguments.keep_meaning,
-        phrases=arguments.phrases,
-        batch_size=arguments.batch_size,
+        **_selection(arguments),
     )
     output = _address(arguments.output)
     shards = list_shards(arguments.input, output)

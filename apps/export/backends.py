@@ -25,22 +25,21 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ...batch_hardkuma import EncodedTokens, content_mask, continuing_tokens
-from ...configuration_hardkuma import HardKumaConfig, check_choice
+from ...batch_hardkuma import EncodedTokens, continuing_tokens
+from ...common.files import open_atomically
+from ...configuration_hardkuma import check_choice
 from ...encoder_hardkuma import fingerprint
-from ...gate_head_hardkuma import GateHead
 from ...modeling_hardkuma import HardKumaModel
 from ...pooling_hardkuma import pool
-from ...scoring_hardkuma import ALL, GateModel, TextChunk
+from ...scoring_hardkuma import ALL, GateModel
 from .onnx import (
     SINGLE_FILE,
     STATES,
@@ -49,9 +48,12 @@ from .onnx import (
     GateGraph,
     StateGraph,
     encoder_products,
+    feeds_of,
     first_line,
     has_int8_instructions,
+    measure_difference,
     open_session,
+    padded,
     require_onnx,
     write_graph,
     write_int8,
@@ -209,7 +211,8 @@ class OnnxGates:
         types = model.tokenizer(PROBES[0]).get("token_type_ids", [])
         if any(types):
             raise ExportError(f"{type(model.tokenizer).__name__} gives token types other than 0, which graphs do not take")
-        self.model = model
+        self.model, self.config, self.tokenizer, self.gate_head = model, model.config, model.tokenizer, model.gate_head
+        self.max_length, self.device = model.max_length, torch.device("cpu")
         self.threads = threads or torch.get_num_threads()
         self.precision = precision
         self._log = log or logger.warning
@@ -219,26 +222,6 @@ class OnnxGates:
         self._weights: list[tuple[int, int]] = []
         # Padding makes numbers that are all but zero, with which processors are slow: these threads take them for zero.
         self._pool = ThreadPoolExecutor(self.threads, "onnx", initializer=lambda: torch.set_flush_denormal(True))
-
-    @property
-    def config(self) -> HardKumaConfig:
-        return self.model.config
-
-    @property
-    def gate_head(self) -> GateHead:
-        return self.model.gate_head
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        return self.model.tokenizer
-
-    @property
-    def max_length(self) -> int:
-        return self.model.max_length
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
 
     def prepare(self, selector: str | None = None) -> str:
         """Have the graph of this selector (of all, side by side, by default) at hand; returns its precision.
@@ -414,17 +397,10 @@ def _digest(path: Path) -> str:
 
 def _keep(path: Path, key: str) -> Path:
     """Put a file into the cache, whole or not at all."""
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{key}-{_digest(path)}.onnx"
-    handle, name = tempfile.mkstemp(prefix=f".{key}", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as stream, path.open("rb") as source:
-            shutil.copyfileobj(source, stream)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    target = cache_folder() / f"{key}-{_digest(path)}.onnx"
+    beside = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}")  # threads may make the same one
+    with open_atomically(target, temporary=beside) as stream, path.open("rb") as source:
+        shutil.copyfileobj(source, stream)
     return target
 
 
@@ -444,10 +420,12 @@ def make_export(
     if weights > SINGLE_FILE:
         raise ExportError(f"the model has {weights / 1e9:.1f} GB of weights, more than one ONNX file can hold")
     graph = (StateGraph(model) if selector == STATES else GateGraph(model, selector)).eval()
-    batches = _probe_batches(model, graph)
+    # A short probe by itself, all of them together, and the short one with more padding than it needs.
+    short = feeds_of(graph, [PROBES[2]])[0]
+    feeds, threads = [short, *feeds_of(graph, PROBES), padded(short)], torch.get_num_threads()
     path = folder / "fp32.onnx"
-    write_graph(graph, path, batches[0])
-    largest, _ = _differences(graph, path, batches)
+    write_graph(graph, path, short)
+    largest, _ = measure_difference(graph, path, feeds, threads)
     if not largest <= TOLERANCE:
         raise ExportError(f"the graph differs from the model by {largest:.2e}, more than {TOLERANCE}")
     # The gate head, which is small, and the embeddings, which are only looked up, stay in fp32.
@@ -455,7 +433,7 @@ def make_export(
     if precision == "int8" and products:
         smaller = folder / "int8.onnx"
         write_int8(path, smaller, products)
-        _, mean = _differences(graph, smaller, batches)
+        _, mean = measure_difference(graph, smaller, feeds, threads)
         if mean <= INT8_TOLERANCE:
             return _described(smaller, {"precision": "int8", "difference": str(mean)})
         log(f"in int8 {graph.outputs[0]} differ by {mean:.3f} on average, more than {INT8_TOLERANCE}: fp32 is used.")
@@ -469,33 +447,3 @@ def _described(path: Path, facts: dict[str, str]) -> Path:
     onnx.helper.set_model_props(proto, known | facts)
     onnx.save(proto, path)
     return path
-
-
-def _probe_batches(model: HardKumaModel, graph: GateGraph) -> list[dict[str, Tensor]]:
-    """A short probe by itself, all of them together, and the short one with more padding than it needs."""
-    numbers = [model.config.find_selector(name) for name in graph.selectors]
-    batches: list[dict[str, Tensor]] = []
-    for texts in ([PROBES[2]], list(PROBES)):
-        chunk = TextChunk(model, range(len(texts)), texts, None, True, numbers, batch_size=len(texts))
-        for batch in chunk.batches():
-            batches.append({name: batch.get(name, torch.zeros_like(batch["input_ids"])).long() for name in graph.inputs})
-    # The mask is 0 there, so the ids are of no account.
-    batches.append({name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batches[0].items()})
-    return batches
-
-
-@torch.no_grad()
-def _differences(graph: GateGraph, path: Path, batches: list[dict[str, Tensor]]) -> tuple[float, float]:
-    """The largest, and the mean over content tokens, of the differences between a file and the model."""
-    session = open_session(path, torch.get_num_threads())
-    largest, means = 0.0, []
-    for batch in batches:
-        expected = graph(*(batch[name] for name in graph.inputs))[0]
-        found = torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})[0])
-        distance = graph.distance(found, expected)
-        content = content_mask(graph.model.config, batch["input_ids"], batch["attention_mask"], None)
-        largest = max(largest, float(distance.max()))
-        # Several selectors give (batch, K, length).
-        rows = distance if distance.ndim == 2 else distance.amax(1)
-        means.append(rows[content])
-    return largest, float(torch.cat(means).mean())

@@ -38,7 +38,7 @@ from .cards import agreement, onnx_card
 
 INPUTS = ("input_ids", "attention_mask", "surface_ids")
 WORDS = "continues"  # one more, of models to which it makes a difference which tokens make up a word
-GATES = "gate_probs"
+GATES, ANCHOR, RATIONALE = "gate_probs", "anchor_embedding", "rationale_embedding"
 STATES = "states"  # also what stands for a selector's name where the graph of these is meant
 SINGLE_FILE = 1 << 30  # bytes of weights up to which one file holds all; protobuf's limit is 2 GB
 TOLERANCE = 1e-4  # largest difference to PyTorch that a graph may have in fp32
@@ -66,47 +66,44 @@ def require_onnx(*modules: str) -> list[ModuleType]:
 
 
 class GateGraph(nn.Module):
-    """The selection probabilities over plain tensors, without decisions that depend on values.
+    """The selection probabilities, and what else the model gives, over plain tensors; no decision depends on values.
 
     Args:
         model: in eval mode, on the CPU.
         selector: the name of the only one whose gates are given; all, side by side, by default.
+        outputs: names of fields of `HardKumaOutput`, the gates first. By themselves they need not run the whole encoder.
     """
 
     special: Tensor
 
-    def __init__(self, model: HardKumaModel, selector: str | None = None):
+    def __init__(self, model: HardKumaModel, selector: str | None = None, outputs: Sequence[str] = (GATES,)):
         super().__init__()
-        self.model, self.selector = model, selector
+        self.model, self.selector, self.outputs = model, selector, list(outputs)
         config = model.config
         self.selectors = config.names if selector is None else [selector]
         self.words = any(config.selector(config.find_selector(name)).unit != "token" for name in self.selectors)
+        self.inputs = [*INPUTS, *([WORDS] if self.words else [])]
         self.register_buffer("special", torch.tensor(config.special_token_ids, dtype=torch.long), persistent=False)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        probabilities = self.model.gate_probabilities(
-            input_ids,
-            attention_mask,
-            special_tokens_mask=self.special_tokens(input_ids),
-            surface_ids=surface_ids,
-            continues=continues,
-            selector=self.selector,
-        )
-        return (probabilities,)
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "special_tokens_mask": self.special_tokens(input_ids),
+            "surface_ids": surface_ids,
+            "continues": continues,
+            "selector": self.selector,
+        }
+        if self.outputs == [GATES]:
+            return (self.model.gate_probabilities(**inputs),)
+        out = self.model(**inputs, return_embeddings=RATIONALE in self.outputs)
+        return tuple(out[name] for name in self.outputs)
 
     def special_tokens(self, input_ids: Tensor) -> Tensor:
         """(batch, length) bool; the model's own torch.isin has no ONNX counterpart."""
         return (input_ids[..., None] == self.special).any(-1)
-
-    @property
-    def inputs(self) -> list[str]:
-        return [*INPUTS, *([WORDS] if self.words else [])]
-
-    @property
-    def outputs(self) -> list[str]:
-        return [GATES]
 
     @staticmethod
     def distance(found: Tensor, expected: Tensor) -> Tensor:
@@ -118,8 +115,8 @@ class StateGraph(GateGraph):
     """The last states instead of gates, for what compares the words of two texts; zeros on padding."""
 
     def __init__(self, model: HardKumaModel):
-        super().__init__(model)
-        self.selector = STATES
+        super().__init__(model, outputs=[STATES])
+        self.inputs = list(INPUTS[:2])
 
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor
@@ -128,14 +125,6 @@ class StateGraph(GateGraph):
         batch = self.model.prepare(input_ids, attention_mask, special_tokens_mask=special)
         states = batch.restore(self.model.encode_batch(batch).states)
         return (states * attention_mask[..., None],)
-
-    @property
-    def inputs(self) -> list[str]:
-        return list(INPUTS[:2])
-
-    @property
-    def outputs(self) -> list[str]:
-        return [STATES]
 
     @staticmethod
     def distance(found: Tensor, expected: Tensor) -> Tensor:
@@ -286,38 +275,38 @@ def open_session(path: Path, threads: int) -> Any:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW)
 
 
+Feed = dict[str, Tensor]  # (batch, length) int64 for each of a graph's inputs
+
+
+def feeds_of(graph: GateGraph, texts: Sequence[str]) -> list[Feed]:
+    """Texts as batches that the graph takes."""
+    model = graph.model
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
+    return [{name: batch[name].long() for name in graph.inputs} for batch in batches]
+
+
+def padded(feed: Feed, columns: int = 5) -> Feed:
+    """With more padding than the rows need; the mask is 0 there, so the ids are of no account."""
+    return {name: nn.functional.pad(values, (0, columns)) for name, values in feed.items()}
+
+
+@torch.no_grad()
+def measure_difference(graph: GateGraph, path: Path, feeds: Sequence[Feed], threads: int) -> tuple[float, float]:
+    """The largest difference between a file and the model, over all outputs; and the mean of that of the first output over
+    content tokens."""
+    session, largest, means = open_session(path, threads), 0.0, []
+    for feed in feeds:
+        expected = graph(*(feed[name] for name in graph.inputs))
+        found = session.run(graph.outputs, {name: values.numpy() for name, values in feed.items()})
+        distances = [graph.distance(torch.from_numpy(o), e) for o, e in zip(found, expected, strict=True)]
+        largest = max(largest, *(float(distance.max()) for distance in distances))
+        content = content_mask(graph.model.config, feed["input_ids"], feed["attention_mask"], None)
+        # Several selectors give (batch, K, length).
+        means.append((distances[0] if distances[0].ndim == 2 else distances[0].amax(1))[content])
+    return largest, float(torch.cat(means).mean())
+
+
 # ---- a folder of ONNX files --------------------------------------------------------------------------------------------
-
-
-class EmbeddingGraph(GateGraph):
-    """The gates, and beside them the embedding of the sentence.
-
-    Args:
-        rationale: give `rationale_embedding` too.
-    """
-
-    def __init__(self, model: HardKumaModel, rationale: bool, selector: str | None = None):
-        super().__init__(model, selector)
-        self.rationale = rationale
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, surface_ids: Tensor, continues: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        out = self.model(
-            input_ids,
-            attention_mask,
-            special_tokens_mask=self.special_tokens(input_ids),
-            surface_ids=surface_ids,
-            continues=continues,
-            selector=self.selector,
-            return_embeddings=self.rationale,
-        )
-        plain = (out.gate_probs, out.anchor_embedding)
-        return (*plain, out.rationale_embedding) if self.rationale else plain
-
-    @property
-    def outputs(self) -> list[str]:
-        return [GATES, "anchor_embedding", *(["rationale_embedding"] if self.rationale else [])]
 
 
 def export_onnx(
@@ -342,18 +331,19 @@ def export_onnx(
         threads: of onnxruntime while measuring; torch's by default.
     """
     require_onnx("onnx", "onnxruntime", "onnxscript")
-    graph = EmbeddingGraph(model, rationale, selector).eval()
-    batches = _feeds(graph, texts)
+    graph = GateGraph(model, selector, [GATES, ANCHOR, *([RATIONALE] if rationale else [])]).eval()
+    batches = feeds_of(graph, texts)
     if not batches:
         raise ValueError("the texts hold no token to compare the export on; give texts with words.")
+    several = [batches[0], batches[len(batches) // 2], batches[-1]]
+    several += [{name: values[:1] for name, values in batches[-1].items()}, padded(several[1])]
     threads = threads or torch.get_num_threads()
     with staged(output) as folder:
-        example = {name: torch.from_numpy(values) for name, values in batches[0].items()}
         try:
-            write_graph(graph, folder / "model.onnx", example)
+            write_graph(graph, folder / "model.onnx", batches[0])
         except ExportError as error:
             raise ValueError(f"{error}; `hardkuma export native` may do.") from error
-        difference, compared = _largest_difference(graph, folder / "model.onnx", batches, threads)
+        difference, _ = measure_difference(graph, folder / "model.onnx", several, threads)
         if not difference <= TOLERANCE:
             raise ValueError(
                 f"the ONNX file differs from the model by {difference:.2e}, more than {TOLERANCE}: not written."
@@ -365,7 +355,7 @@ def export_onnx(
             "decision_threshold": model.config.decision_threshold,
             "fp32": {
                 "megabytes": _megabytes(folder, "model.onnx"),
-                "batches": compared,
+                "batches": len(several),
                 "largest_difference": difference,
             },
         }
@@ -383,49 +373,23 @@ def export_onnx(
     return report
 
 
-def _feeds(graph: EmbeddingGraph, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    model = graph.model
-    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
-    return [{name: batch[name].numpy().astype(np.int64) for name in graph.inputs} for batch in batches]
-
-
 def _megabytes(folder: Path, name: str) -> float:
     return round(sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6, 1)
 
 
-@torch.no_grad()
-def _largest_difference(
-    graph: EmbeddingGraph, path: Path, batches: Sequence[dict[str, np.ndarray]], threads: int
-) -> tuple[float, int]:
-    """Over batches of several shapes: single rows, padded rows, and rows with more padding than they need."""
-    session, largest = open_session(path, threads), 0.0
-    chosen = [batches[0], batches[len(batches) // 2], batches[-1]]
-    shapes = [*chosen, {name: values[:1] for name, values in chosen[-1].items()}, _padded(chosen[1], 5)]
-    for feed in shapes:
-        expected = graph(*(torch.from_numpy(feed[name]) for name in graph.inputs))
-        for ours, theirs in zip(session.run(graph.outputs, feed), expected, strict=True):
-            largest = max(largest, float(np.abs(ours - theirs.numpy()).max()))
-    return largest, len(shapes)
-
-
-def _padded(feed: dict[str, np.ndarray], columns: int) -> dict[str, np.ndarray]:
-    # The mask is 0 there, so the ids are of no account.
-    return {name: np.pad(values, ((0, 0), (0, columns))) for name, values in feed.items()}
-
-
 def _compare_files(
-    model: HardKumaModel, first: Path, second: Path, batches: Sequence[dict[str, np.ndarray]], threads: int, rounds: int = 3
+    model: HardKumaModel, first: Path, second: Path, feeds: Sequence[Feed], threads: int, rounds: int = 3
 ) -> dict[str, float]:
     """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
     sessions = [open_session(first, threads), open_session(second, threads)]
+    batches = [{name: values.numpy() for name, values in feed.items()} for feed in feeds]
     probabilities: list[list[np.ndarray]] = [[], []]
     cosines: list[np.ndarray] = []
-    for feed in batches:
-        mask = torch.from_numpy(feed["attention_mask"])
-        content = content_mask(model.config, torch.from_numpy(feed["input_ids"]), mask, None).numpy()
+    for feed, batch in zip(feeds, batches, strict=True):
+        content = content_mask(model.config, feed["input_ids"], feed["attention_mask"], None).numpy()
         anchors = []
         for session, collected in zip(sessions, probabilities, strict=True):
-            gates, anchor = session.run(["gate_probs", "anchor_embedding"], feed)
+            gates, anchor = session.run([GATES, ANCHOR], batch)
             # Several selectors give (batch, K, length).
             gates = np.moveaxis(gates, 1, -1) if gates.ndim == 3 else gates[..., None]
             collected.append(gates[content].ravel())

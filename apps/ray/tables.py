@@ -149,19 +149,11 @@ def _values(model: HardKumaModel, texts: Sequence[str], outputs: Outputs) -> dic
     """By the name of each added column, a value for every text."""
     values: dict[str, list[Any]] = {}
     if {"gates", "terms"} & set(outputs.add):
-        found = gate_records(
-            model,
-            texts,
-            rate=outputs.rate,
-            threshold=outputs.threshold,
-            keep=outputs.keep,
-            phrases=outputs.phrases,
-            batch_size=outputs.batch_size,
-            selector=outputs.selector,
-        )
+        names = ("selector", "rate", "threshold", "keep", "phrases", "batch_size")
+        found = gate_records(model, texts, **{name: getattr(outputs, name) for name in names})
         records = [arrow_record(record) for record in found]
-        names = [field.name for field in record_fields(outputs.selector == ALL)]
-        values |= {name: [record.get(name) for record in records] for name in names}
+        fields = [field.name for field in record_fields(outputs.selector == ALL)]
+        values |= {name: [record.get(name) for record in records] for name in fields}
         values["terms"] = [[span["text"] for span in record["spans"]] for record in records]
     for name in outputs.add:
         if name in ("anchor", "rationale"):

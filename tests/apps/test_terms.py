@@ -13,7 +13,7 @@ import pytest
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
-from hardkuma.apps.terms import _best, _Meanings, _Phrase, document_sentences, find_terms, rank_terms, stream_terms
+from hardkuma.apps.terms import _Finder, _Phrase, document_sentences, find_terms, rank_terms, stream_terms
 from hardkuma.common.models import load_released
 from hardkuma.scoring_hardkuma import ScoredText, score_texts
 from hardkuma.words_hardkuma import find_words
@@ -151,10 +151,10 @@ def test_diversity_puts_apart_what_is_alike(model: HardKumaModel, make_model: Ca
         ("pancake",): _Phrase(score=0.5),
     }
     first, second, third = phrases
-    for own in (_Meanings(model), _Meanings(make_model())):  # cosines; without a table, common words
-        assert [key for key, _ in _best(phrases, 3, 0.0, own)] == [first, second, third]
-        assert [key for key, _ in _best(phrases, 3, 0.7, own)] == [first, third, second]
-        assert [key for key, _ in _best(phrases, 2, 0.7, own)] == [first, third]
+    for own in (model, make_model()):  # cosines; without a table, common words
+        assert [key for key, _ in _Finder(own, 3, diversity=0.0)._best(phrases)] == [first, second, third]
+        assert [key for key, _ in _Finder(own, 3, diversity=0.7)._best(phrases)] == [first, third, second]
+        assert [key for key, _ in _Finder(own, 2, diversity=0.7)._best(phrases)] == [first, third]
     text = TEXTS[0]
     with pytest.raises(ValueError, match=r"diversity must be in \[0, 1\], got 2"):
         find_terms(model, [text], diversity=2)

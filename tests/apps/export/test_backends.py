@@ -251,7 +251,7 @@ def test_a_model_that_cannot_be_exported(make_two: Callable) -> None:
 def test_a_graph_that_differs_is_refused(two: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(backends, "write_graph", lambda *_: None)
-    monkeypatch.setattr(backends, "_differences", lambda *_: (0.5, 0.1))
+    monkeypatch.setattr(backends, "measure_difference", lambda *_: (0.5, 0.1))
     with pytest.raises(ValueError, match=r"the graph differs from the model by 5.00e-01, more than 0.0001"):
         choose_backend(two, "onnx")
 
