@@ -3,8 +3,8 @@
 InfoNCE takes its negatives from the batch. Batches of mutually similar sentences (`neighbour_batches`) make the gates pick
 what tells near neighbours apart; random and length-bucketed batches are the baselines.
 
-Every function is deterministic in (seed, epoch), visits each sentence at most once per epoch, and with `drop_last` leaves
-out the len % batch_size sentences that fill no batch: a random choice, different each epoch.
+Every function is deterministic in (seed, epoch) and visits each sentence at most once per epoch. The len % batch_size
+sentences that fill no batch are left out: a random choice, different each epoch.
 """
 
 from __future__ import annotations
@@ -18,71 +18,54 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-METHODS = ("auto", "exact", "shards")
-# Above this many sentences "auto" no longer compares all of them with each seed sentence.
+# Above this many sentences a seed sentence is no longer compared with all of them.
 EXACT_LIMIT = 50_000
+BUCKET = 50  # batches whose sentences are sorted by length together
 CHUNK = 1 << 14  # rows that are looked at together where all have to be
 
 
-def _check(size: int, batch_size: int, drop_last: bool) -> None:
+def _shuffle(size: int, batch_size: int, seed: int, epoch: int) -> tuple[np.ndarray, np.random.Generator]:
+    """Row numbers in random order, as many as fill whole batches; and what drew them."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be >= 1, got {batch_size}")
-    if size < batch_size and drop_last:
+    if size < batch_size:
         raise ValueError(
             f"a corpus of {size} sentences gives no batch of {batch_size}; add sentences, "
             f"or use a batch_size of at most {max(size, 1)}"
         )
-
-
-def _generator(seed: int, epoch: int) -> np.random.Generator:
     # A pair, not a sum: seed 1 in epoch 0 must not repeat seed 0 in epoch 1.
-    return np.random.default_rng([seed, epoch])
+    generator = np.random.default_rng([seed, epoch])
+    return generator.permutation(size)[: size - size % batch_size], generator
 
 
-def _taking_part(size: int, batch_size: int, drop_last: bool, generator: np.random.Generator) -> np.ndarray:
-    """Row numbers in random order; with drop_last as many as fill whole batches."""
-    order = generator.permutation(size)
-    return order[: size - size % batch_size] if drop_last else order
-
-
-def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0, drop_last: bool = True) -> list[np.ndarray]:
+def random_batches(size: int, batch_size: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
     """Batches of `size` sentences in random order.
 
     >>> [batch.tolist() for batch in random_batches(5, 2, seed=1)]
     [[4, 0], [1, 2]]
     """
-    _check(size, batch_size, drop_last)
-    order = _taking_part(size, batch_size, drop_last, _generator(seed, epoch))
+    order, _ = _shuffle(size, batch_size, seed, epoch)
     return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
 
 
 def length_bucketed_batches(
-    lengths: Sequence[int] | np.ndarray,
-    batch_size: int,
-    seed: int = 0,
-    epoch: int = 0,
-    drop_last: bool = True,
-    bucket: int = 50,
+    lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int = 0, epoch: int = 0
 ) -> list[np.ndarray]:
     """Batches of sentences of similar length, which need little padding.
 
-    Random chunks of `bucket` batches are sorted by length and cut; the batches are then shuffled.
+    Random chunks of `BUCKET` batches are sorted by length and cut; the batches are then shuffled.
 
     >>> [sorted(batch.tolist()) for batch in length_bucketed_batches([9, 3, 8, 4], 2)]
     [[0, 2], [1, 3]]
     """
     lengths = np.asarray(lengths)
-    if bucket < 1:
-        raise ValueError(f"bucket must be >= 1 (batches), got {bucket}")
-    _check(len(lengths), batch_size, drop_last)
-    generator = _generator(seed, epoch)
-    order = _taking_part(len(lengths), batch_size, drop_last, generator)
+    order, generator = _shuffle(len(lengths), batch_size, seed, epoch)
     batches = []
-    for i in range(0, len(order), batch_size * bucket):
-        chunk = order[i : i + batch_size * bucket]
+    for i in range(0, len(order), batch_size * BUCKET):
+        chunk = order[i : i + batch_size * BUCKET]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
         batches += [chunk[j : j + batch_size] for j in range(0, len(chunk), batch_size)]
-    return _shuffled(batches, generator)
+    return [batches[i] for i in generator.permutation(len(batches))]
 
 
 def neighbour_batches(
@@ -90,15 +73,13 @@ def neighbour_batches(
     batch_size: int,
     seed: int = 0,
     epoch: int = 0,
-    drop_last: bool = True,
-    method: str = "auto",
     exact_limit: int = EXACT_LIMIT,
     rows: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Batches that are neighbourhoods by cosine similarity: a random unused sentence and its nearest unused neighbours.
 
     Holds one row of similarities, and of the embeddings a copy of those that it compares: all of them, or `exact_limit`; an
-    array that is memory-mapped stays on disk. "exact" costs sentences^2 * dim / batch_size: with batches of 64 on one
+    array that is memory-mapped stays on disk. The cost is sentences^2 * dim / batch_size: with batches of 64 on one
     core, 1 s for 20,000 sentences of 384 dimensions and 7 s for 50,000; raise `exact_limit` while the time is bearable.
 
     Processes that train together should share the result of one of them, or have the same hardware: another
@@ -107,8 +88,7 @@ def neighbour_batches(
     Args:
         embeddings: (sentences, dim), of any scale.
         batch_size: size of the global batch.
-        method: "exact" compares each seed sentence with all unused ones; "shards" is exact within random parts of at most
-            `exact_limit` sentences; "auto" is exact up to `exact_limit`, and beyond it says so and uses "shards".
+        exact_limit: more sentences than these are compared within random parts of so many, which is said.
         rows: numbers of the sentences that take part, all by default; batches hold numbers of `embeddings` in any case.
 
     >>> points = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
@@ -117,25 +97,22 @@ def neighbour_batches(
     """
     array = embeddings.detach().cpu().float().numpy() if hasattr(embeddings, "detach") else np.asarray(embeddings)
     rows = _check_embeddings(array, rows)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if exact_limit < batch_size:
         raise ValueError(f"exact_limit must be >= batch_size = {batch_size}, got {exact_limit}")
-    _check(len(rows), batch_size, drop_last)
-    generator = _generator(seed, epoch)
-    order = rows[_taking_part(len(rows), batch_size, drop_last, generator)]
-    if method == "auto":
-        method = "exact" if len(rows) <= exact_limit else "shards"
-        if method == "shards":
-            warnings.warn(
-                f"{len(rows)} sentences are more than exact_limit = {exact_limit}: neighbours are searched within random "
-                f"parts of {exact_limit}; a larger exact_limit searches more of them",
-                stacklevel=2,
-            )
-    # Consecutive parts of the random order: whole batches but for the last.
-    part = max(len(order), 1) if method == "exact" else max(exact_limit - exact_limit % batch_size, batch_size)
+    order, generator = _shuffle(len(rows), batch_size, seed, epoch)
+    order = rows[order]
+    part = len(order)
+    if len(rows) > exact_limit:
+        part = exact_limit - exact_limit % batch_size  # consecutive parts of the random order: whole batches
+        warnings.warn(
+            f"{len(rows)} sentences are more than exact_limit = {exact_limit}: neighbours are searched within random "
+            f"parts of {exact_limit}; a larger exact_limit searches more of them",
+            stacklevel=2,
+        )
     batches = [batch for i in range(0, len(order), part) for batch in _exact(array, order[i : i + part], batch_size)]
-    return _shuffled([generator.permutation(batch) for batch in batches], generator)
+    batches = [generator.permutation(batch) for batch in batches]
+    # Greedy batches get looser towards the end; without this every epoch would run from tight to loose.
+    return [batches[i] for i in generator.permutation(len(batches))]
 
 
 def shard(batch: Sequence[int] | np.ndarray, rank: int, world_size: int) -> np.ndarray:
@@ -174,13 +151,8 @@ def _unit_rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return vectors
 
 
-def _shuffled(batches: list[np.ndarray], generator: np.random.Generator) -> list[np.ndarray]:
-    # Greedy batches get looser towards the end; without this every epoch would run from tight to loose.
-    return [batches[i] for i in generator.permutation(len(batches))]
-
-
 def _exact(array: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Greedy neighbourhoods over the rows `order`, seeds in that order; a last smaller one if they do not divide."""
+    """Greedy neighbourhoods over the rows `order`, whole batches, seeds in that order."""
     rows, vectors = order, _unit_rows(array, order)  # unused rows, in order, and their vectors
     used = np.zeros(len(order), dtype=bool)
     batches, first = [], 0
@@ -191,8 +163,7 @@ def _exact(array: np.ndarray, order: np.ndarray, batch_size: int) -> list[np.nda
         similarity = vectors @ vectors[first]
         similarity[used] = -np.inf
         similarity[first] = np.inf
-        count = min(batch_size, len(rows) - int(used.sum()))
-        nearest = np.argpartition(-similarity, count - 1)[:count]
+        nearest = np.argpartition(-similarity, batch_size - 1)[:batch_size]
         batches.append(rows[nearest])
         used[nearest] = True
         if used.sum() * 2 > len(used):  # forget used rows now and then: later products get cheaper

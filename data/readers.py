@@ -17,9 +17,9 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from ..common.packages import require
@@ -347,14 +347,6 @@ def _read_json_lines(path: str, column: Column, keep: Sequence[str]) -> Iterator
         yield _row_text(location, name, record[name], {field: record.get(field) for field in keep})
 
 
-def _read_csv(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
-    return _read_separated(path, column, keep, _csv_rows(path), "quote fields that hold the separator")
-
-
-def _read_tsv(path: str, column: Column, keep: Sequence[str]) -> Iterator[RowText]:
-    return _read_separated(path, column, keep, _tsv_rows(path), "remove tabs inside of fields")
-
-
 def _read_separated(
     path: str, column: Column, keep: Sequence[str], rows: Iterator[tuple[int, list[str]]], width_fix: str
 ) -> Iterator[RowText]:
@@ -447,8 +439,7 @@ def _read_hub(address: str, column: Column, keep: Sequence[str]) -> Iterator[Row
     if not parts[0] or len(parts) > 4:
         raise ValueError(f"{address!r} is not of the form hf:org/name[:config][:split][:column]")
     name, config, split, field = parts + [""] * (4 - len(parts))
-    field_or_column = column if column is not None else field or None
-    return _hub_rows(address, name, config or None, split or "train", field_or_column, keep)
+    return _hub_rows(address, name, config or None, split or "train", field or None if column is None else column, keep)
 
 
 def _hub_rows(
@@ -467,14 +458,10 @@ def _hub_rows(
         yield _row_text(location, field, row[field], {other: row[other] for other in keep})
 
 
-class _Reader(Protocol):
-    def __call__(self, path: str, column: Column, keep: Sequence[str], /) -> Iterator[RowText]: ...
-
-
-_READERS: Mapping[str, _Reader] = {
+_READERS: Mapping[str, Callable[[str, Column, Sequence[str]], Iterator[RowText]]] = {
     "jsonl": _read_json_lines,
-    "csv": _read_csv,
-    "tsv": _read_tsv,
+    "csv": lambda path, column, keep: _read_separated(path, column, keep, _csv_rows(path), "quote fields with commas"),
+    "tsv": lambda path, column, keep: _read_separated(path, column, keep, _tsv_rows(path), "remove tabs inside of fields"),
     "parquet": _read_parquet,
     "hub": _read_hub,
 }

@@ -87,22 +87,20 @@ def read_scored_pairs(path: Path, columns: tuple[int, int, int, int] = _PLAIN) -
     >>> read_scored_pairs(path)
     ScoredPairs(subsets=['news'], scores=[4.5], first=['one'], second=['two'], skipped=1)
     """
-    pairs, skipped = ScoredPairs([], [], [], []), 0
-    for number, row in read_rows(path, max(columns) + 1):
+    kept: list[tuple[str, float, str, str]] = []
+    rows = read_rows(path, max(columns) + 1)
+    for number, row in rows:
         subset, score, first, second = (row[column] for column in columns)
         try:
             value = float(score) if score.strip() else math.nan
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: the score must be a number or empty, got {score!r}.") from error
-        if not math.isfinite(value):
-            skipped += 1
-            continue
-        for column, item in zip((pairs.subsets, pairs.first, pairs.second), (subset, first, second), strict=True):
-            column.append(item)
-        pairs.scores.append(value)
-    if not pairs.scores:
+        if math.isfinite(value):
+            kept.append((subset, value, first, second))
+    if not kept:
         raise ValueError(f"{path} holds no pair with a score.")
-    return ScoredPairs(pairs.subsets, pairs.scores, pairs.first, pairs.second, skipped)
+    subsets, scores, firsts, seconds = map(list, zip(*kept, strict=True))
+    return ScoredPairs(subsets, scores, firsts, seconds, len(rows) - len(kept))
 
 
 def read_rows(path: Path, columns: int) -> list[tuple[int, list[str]]]:
