@@ -58,11 +58,11 @@ def explain_pair(model: AnchorModel, a: str, b: str, **options: Any) -> dict[str
         options: those of `explain_pairs`.
 
     Options:
-        rate: the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry the
-            similarity. Function words do not, unless no other word does.
-        links: how many pairs of words to report at most.
-        seed: for the random words of the faithfulness check.
-        batch_size, use_surface, selector: as in `score_texts`.
+        rate (0.2): the fraction of the words of each side, in (0, 1], that the gates select and that may be said to carry
+            the similarity. Function words do not, unless no other word does.
+        links (10): how many pairs of words to report at most.
+        seed (0): for the random words of the faithfulness check.
+        batch_size (32), use_surface (True), selector: as in `score_texts`.
         chance: no word is said to carry a similarity up to this one; by default what the encoder gives to unrelated
             sentences (`chance_similarity`, once for each model).
 

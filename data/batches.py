@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # Above this many sentences a seed sentence is no longer compared with all of them.
 EXACT_LIMIT = 50_000
-BUCKET = 50  # batches whose sentences are sorted by length together
 CHUNK = 1 << 14  # rows that are looked at together where all have to be
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hardkuma.__main__ import main
 from hardkuma.evaluation.baselines.toy import toy_encoder
 from hardkuma.evaluation.corpora import find_json_lines
 from hardkuma.evaluation.differences import (
@@ -61,6 +62,20 @@ def test_pairs_on_which_settings_were_chosen_are_left_out_once_more(tmp_path: Pa
     encoder = toy_encoder(VECTORS)
     whole, rest = measure_differences({"cosine": best_cosine(encoder)}, find_json_lines(path, "differences"), encoder)
     assert (len(whole.gold), len(rest.gold), rest.corpus) == (52, 2, "ists, from pair 51 on")
+
+
+def test_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--data", str(file), "--methods", "ours", "cosine", "isolated", "leave_one_out", "--bootstrap", "5"]
+    assert main(["benchmark", "--table", "differences", *words, "--output", str(tmp_path / "out")]) == 0
+    table = (tmp_path / "out" / "differences.md").read_text()
+    assert table in capsys.readouterr().out and "`hardkuma benchmark --table differences --data" in table
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0] for row in rows[1:]] == [
+        "| `find_differences`",
+        "| 1 - best cosine of states (DiffAlign's rule)",
+        "| 1 - best cosine of isolated words",
+        "| leave-one-out",
+    ]
 
 
 def test_a_pair_drawn_twice_counts_twice() -> None:

@@ -11,6 +11,8 @@ import pytest
 from hardkuma.__main__ import main
 from hardkuma.evaluation.corpora import find_json_lines
 from hardkuma.evaluation.keyphrases import (
+    CHOSEN,
+    OTHERS,
     Extractor,
     Hits,
     KeyphraseResult,
@@ -88,7 +90,8 @@ def test_a_method_that_is_not_installed_is_left_out() -> None:
     assert row.hits.macro().tolist() == [0, 0, 0]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHOSEN, "some", 1)
     file = tmp_path / "some.jsonl"
     rows = [{"text": "The kraken is a sea monster.", "keyphrases": ["krakens", "sea monster"]}] * 3
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -98,6 +101,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     table = (tmp_path / "out" / "keyphrases.md").read_text()
     assert table in shown and "`hardkuma benchmark --table keyphrases" in table
     assert "| HardKuma | 3 | 100.0 (100.0 to 100.0)" in table and "| YAKE | 3 |" in table
+    assert "**some without the 1 documents of our choices**, 2 documents" in table
     with pytest.raises(SystemExit) as end:
         main(["benchmark", "--table", "keyphrases", "--data", str(file), "--sample", "0"])
     assert end.value.code == 2 and "--sample must be a whole number >= 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_methods_give_phrases(name: str) -> None:
+    if OTHERS[name].missing:
+        pytest.skip(f"{OTHERS[name].missing[0]} is not installed")
+    texts = ["The kraken is a sea monster of Norwegian legends.", "Rain fell on the old harbour."]
+    found = OTHERS[name].extract(texts, 3)
+    assert [0 < len(row) <= 3 for row in found] == [True, True]
+    assert all(phrase.split()[0].lower() in text.lower() for text, row in zip(texts, found, strict=True) for phrase in row)
