@@ -17,6 +17,8 @@ import torch
 from hardkuma.__main__ import COMMANDS, build_parser, main
 from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
 from hardkuma.evaluation.tables import BEGIN, END
+from hardkuma.training.arguments import parse_arguments
+from hardkuma.training.recipe import load_recipe
 from tests.forks import ForkServer
 from tests.test_structure import modules
 
@@ -128,7 +130,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def test_tables_of_the_benchmark_are_the_same_everywhere() -> None:
-    measured, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/benchmark.md", "README.md"))
+    measured, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/results.md", "README.md"))
     block = measured[measured.index(BEGIN) : measured.index(END)]
     faithful = {cells[0]: cells[2:] for cells in rows_of(block) if len(cells) == 7}
     section = readme[readme.index("## How it compares") : readme.index("What similarity search pays")]
@@ -166,6 +168,34 @@ def test_command_lines_that_are_shown_are_understood(words: list[str]) -> None:
     parsed.check(parsed)
     for file in getattr(parsed, "build", None) or []:
         assert Path(file).suffix, f"{file} is no file: an option has taken the question"
+
+
+def lines_with(program: str) -> list[list[str]]:
+    """The words of every shell line of the documents that has this program, from the program on; `\\` joins lines."""
+    shown = [block.replace("\\\n", " ") for document in DOCUMENTS for block in blocks_of(document, "sh")]
+    lines = [shlex.split(line, comments=True) for block in shown for line in block.splitlines() if program in line]
+    return [words[words.index(program) :] for words in lines if program in words]
+
+
+def training_lines() -> list[list[str]]:
+    return lines_with("train.py") + [words[1:] for words in lines_with("hardkuma") if words[1:2] == ["train"]]
+
+
+@pytest.mark.parametrize("words", training_lines(), ids=" ".join)
+def test_training_lines_that_are_shown_are_understood(words: list[str]) -> None:
+    """Names of recipes and keys; what a line reads need not be there."""
+    arguments = parse_arguments(words[1:], "train.py", "")
+    assert not isinstance(arguments, str)
+    assert load_recipe(arguments.recipe, arguments.overrides).selectors
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_scripts_that_are_named_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name in re.findall(
+        r"((?:benchmarks|tests|docs|recipes|training|apps|evaluation)/[\w/.-]*\.(?:py|yaml|jsonl))", text
+    ):
+        assert (ROOT / name).is_file() or name == "recipes/NAME.yaml", name
 
 
 def test_package_import_is_lazy(forks: ForkServer) -> None:
