@@ -117,11 +117,19 @@ def test_python_snippets_run_and_print_what_they_say(
             exec(compile(block, f"{document}[{number}]", "exec"), names)
 
 
+def anchors_of(text: str) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.+)$", text)}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_documents_name_only_files_that_exist(document: str) -> None:
+def test_links_of_documents_lead_to_files_and_headings_that_exist(document: str) -> None:
     path = ROOT / document
-    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target.split("#")[0]).exists(), target
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        page = path.parent / name if name else path
+        assert page.exists(), target
+        assert not anchor or anchor in anchors_of(page.read_text(encoding="utf-8")), target
 
 
 def rows_of(text: str) -> list[list[str]]:
