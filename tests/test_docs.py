@@ -164,6 +164,7 @@ def command_lines() -> list[list[str]]:
     """The words of every `hardkuma COMMAND ...` in the documents' shell blocks and in the commands' own help."""
     shown = [block for document in DOCUMENTS for language in ("sh", "console") for block in blocks_of(document, language)]
     shown += [command.EXAMPLES for command in COMMANDS.values()]
+    shown = [re.sub(r"\s*\\\n\s*", " ", text) for text in shown]  # a line that goes on
     lines = [line.strip().removeprefix("$ ") for text in shown for line in text.splitlines()]
     # In help a comment stands behind many spaces.
     found = [shlex.split(re.split(r" {2,}| [#>|] ", line)[0]) for line in lines if line.startswith("hardkuma ")]
@@ -180,7 +181,7 @@ def test_command_lines_that_are_shown_are_understood(words: list[str]) -> None:
 
 def lines_with(program: str) -> list[list[str]]:
     """The words of every shell line of the documents that has this program, from the program on; `\\` joins lines."""
-    shown = [block.replace("\\\n", " ") for document in DOCUMENTS for block in blocks_of(document, "sh")]
+    shown = [re.sub(r"\s*\\\n\s*", " ", block) for document in DOCUMENTS for block in blocks_of(document, "sh")]
     lines = [shlex.split(line, comments=True) for block in shown for line in block.splitlines() if program in line]
     return [words[words.index(program) :] for words in lines if program in words]
 
