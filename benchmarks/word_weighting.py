@@ -4,7 +4,7 @@
     python benchmarks/word_weighting.py --data FOLDER --model a=ENCODER --corpora ud-ewt --tags all NOUN VERB
 
 The question of Kurita et al. (2023) - contrastive sentence encoders weigh words by their information - asked of gates,
-integrated gradients, SHAP and norms: the tables of docs/word-weighting.md. FOLDER holds wnut17/, wikigold/ or
+integrated gradients, SHAP and norms: the tables of docs/how-it-works.md. FOLDER holds wnut17/, wikigold/ or
 ud-ewt/dev.conllu, whose words are split by part of speech as well. --output gets the table and a plot for each corpus and
 measure of information.
 """

@@ -1,4 +1,4 @@
-"""Take the pictures of README.md and docs/page.md again, with the weights that are released now.
+"""Take the pictures of README.md and docs/guide.md again, with the weights that are released now.
 
     python docs/screenshots.py
 

@@ -17,6 +17,8 @@ import torch
 from hardkuma.__main__ import COMMANDS, build_parser, main
 from hardkuma.checkpoint_hardkuma import CHECKPOINT_CODE
 from hardkuma.evaluation.tables import BEGIN, END
+from hardkuma.training.arguments import parse_arguments
+from hardkuma.training.recipe import load_recipe
 from tests.forks import ForkServer
 from tests.test_structure import modules
 
@@ -115,11 +117,19 @@ def test_python_snippets_run_and_print_what_they_say(
             exec(compile(block, f"{document}[{number}]", "exec"), names)
 
 
+def anchors_of(text: str) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.+)$", text)}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_documents_name_only_files_that_exist(document: str) -> None:
+def test_links_of_documents_lead_to_files_and_headings_that_exist(document: str) -> None:
     path = ROOT / document
-    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target.split("#")[0]).exists(), target
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        page = path.parent / name if name else path
+        assert page.exists(), target
+        assert not anchor or anchor in anchors_of(page.read_text(encoding="utf-8")), target
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -128,7 +138,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def test_tables_of_the_benchmark_are_the_same_everywhere() -> None:
-    measured, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/benchmark.md", "README.md"))
+    measured, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/results.md", "README.md"))
     block = measured[measured.index(BEGIN) : measured.index(END)]
     faithful = {cells[0]: cells[2:] for cells in rows_of(block) if len(cells) == 7}
     section = readme[readme.index("## How it compares") : readme.index("What similarity search pays")]
@@ -154,6 +164,7 @@ def command_lines() -> list[list[str]]:
     """The words of every `hardkuma COMMAND ...` in the documents' shell blocks and in the commands' own help."""
     shown = [block for document in DOCUMENTS for language in ("sh", "console") for block in blocks_of(document, language)]
     shown += [command.EXAMPLES for command in COMMANDS.values()]
+    shown = [re.sub(r"\s*\\\n\s*", " ", text) for text in shown]  # a line that goes on
     lines = [line.strip().removeprefix("$ ") for text in shown for line in text.splitlines()]
     # In help a comment stands behind many spaces.
     found = [shlex.split(re.split(r" {2,}| [#>|] ", line)[0]) for line in lines if line.startswith("hardkuma ")]
@@ -166,6 +177,34 @@ def test_command_lines_that_are_shown_are_understood(words: list[str]) -> None:
     parsed.check(parsed)
     for file in getattr(parsed, "build", None) or []:
         assert Path(file).suffix, f"{file} is no file: an option has taken the question"
+
+
+def lines_with(program: str) -> list[list[str]]:
+    """The words of every shell line of the documents that has this program, from the program on; `\\` joins lines."""
+    shown = [re.sub(r"\s*\\\n\s*", " ", block) for document in DOCUMENTS for block in blocks_of(document, "sh")]
+    lines = [shlex.split(line, comments=True) for block in shown for line in block.splitlines() if program in line]
+    return [words[words.index(program) :] for words in lines if program in words]
+
+
+def training_lines() -> list[list[str]]:
+    return lines_with("train.py") + [words[1:] for words in lines_with("hardkuma") if words[1:2] == ["train"]]
+
+
+@pytest.mark.parametrize("words", training_lines(), ids=" ".join)
+def test_training_lines_that_are_shown_are_understood(words: list[str]) -> None:
+    """Names of recipes and keys; what a line reads need not be there."""
+    arguments = parse_arguments(words[1:], "train.py", "")
+    assert not isinstance(arguments, str)
+    assert load_recipe(arguments.recipe, arguments.overrides).selectors
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_scripts_that_are_named_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name in re.findall(
+        r"((?:benchmarks|tests|docs|recipes|training|apps|evaluation)/[\w/.-]*\.(?:py|yaml|jsonl))", text
+    ):
+        assert (ROOT / name).is_file() or name == "recipes/NAME.yaml", name
 
 
 def test_package_import_is_lazy(forks: ForkServer) -> None:
