@@ -200,7 +200,7 @@ def compare_encoders(named: Sequence[str], seed: int, data: Path) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path) -> None:
+def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: int | None = None) -> None:
     """Selectors that divide the words, against gold parts of speech, which nothing is trained on; and what the words of
     each selector, and of all of them together, keep and take away."""
     corpus = read_corpus(data / UD_EWT)
@@ -209,7 +209,7 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path) -> None:
         runs = []
         for seed in seeds:
             model = train(recipe, {**changes, "seed": seed}, OUTPUT / f"{name.replace(' ', '_').replace(',', '')}-{seed}")
-            parts = measure_parts(model, corpus.sentences)
+            parts = measure_parts(model, corpus.sentences[:number])
             runs.append(parts)
             print(f"\n{name}, seed {seed}: NMI {parts.information():.3f}, content words ", end="")
             print(f"{parts.information(CONTENT_TAGS):.3f}, mean Spearman of two selectors {parts.mean_correlation():.3f}")
@@ -281,6 +281,7 @@ def main() -> int:
     parser.add_argument("--encoders", nargs="+", default=[], metavar="NAME=ENCODER")
     shown = f"selectors that divide the words, any of {'; '.join(DIVISIONS)}"
     parser.add_argument("--parts", nargs="*", choices=list(DIVISIONS), metavar="NAME", help=shown)
+    parser.add_argument("--sentences", type=int, metavar="N", help="tagged sentences for --parts (default: all)")
     parser.add_argument("--texts", type=Path, nargs="*", metavar="FILE", help="of any format that `hardkuma train` reads")
     options = parser.parse_args()
     rows, results = list(ROWS) if options.all else options.rows, KeptResults(options.results, ["row", "seed"])
@@ -299,7 +300,7 @@ def main() -> int:
     if options.encoders:
         compare_encoders(options.encoders, options.seeds[0], options.data)
     if options.parts is not None:
-        show_parts(options.parts or list(DIVISIONS), options.seeds, options.data)
+        show_parts(options.parts or list(DIVISIONS), options.seeds, options.data, options.sentences)
     if options.texts is not None:
         compare_texts(options.texts)
     return 0
