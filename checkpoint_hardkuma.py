@@ -341,7 +341,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, Any] | 
     fields = {
         "name": "HardKuma gates",
         "path": CARD_PATH,
-        "encoder": f"`{encoder}`" if encoder else "an encoder without a Hub id",
+        "about": _about_model(config),
         "view": config.view,
         "selector": config.names[default],
         "selectors": _about_selectors(config),
@@ -404,6 +404,23 @@ def name_repository(folder: str | os.PathLike[str], repo_id: str) -> None:
     if card.is_file():
         text = card.read_text(encoding="utf-8")
         card.write_text(text.replace(CARD_PATH, f'path = "{repo_id}"'), encoding="utf-8")
+
+
+def _about_model(config: HardKumaConfig) -> str:
+    """What the gates say; of a classifier, how to ask for a text's class and the words that decided it."""
+    name = config.encoder_name_or_path
+    encoder = f"`{name}`" if name else "an encoder without a Hub id"
+    if config.id2label == GATE_LABELS:
+        return (
+            f"Which words carry this sentence's meaning? A small head on top of {encoder} gives every token a probability of\n"
+            "belonging to the sentence's *rationale*: the few words that still identify the sentence when the others are gone."
+        )
+    names = ", ".join(f"`{label}`" for label in (config.id2label or {}).values())
+    return (
+        f"Which class does this text have ({names}), and which words say so? A small head on top of {encoder} selects a few\n"
+        "words, and a linear classifier decides by these alone. `pipeline(\"text-classification\", path,\n"
+        "trust_remote_code=True)` gives the class, `pipeline(\"token-gates\", path, trust_remote_code=True)` the words."
+    )
 
 
 def _about_selectors(config: HardKumaConfig) -> str:

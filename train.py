@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hardkuma.common.files import OutputHeld, hold_output, push_folder
@@ -29,7 +28,6 @@ from hardkuma.training.arguments import parse_arguments
 from hardkuma.training.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
-    from hardkuma.modeling_hardkuma import HardKumaModel
     from hardkuma.training.run import Run
 
 
@@ -79,7 +77,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         if run is None:
             return 130
         if run.accelerator.is_main_process:
-            show(run.model, run.output / "model")
+            show(run)
             if arguments.push_to_hub is not None:
                 address = push_folder(run.output / "model", arguments.push_to_hub, "Upload HardKuma model")
                 print(f"pushed to {address}")
@@ -89,17 +87,24 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         return 2 if isinstance(error, OutputHeld) else 1
 
 
-def show(model: HardKumaModel, folder: Path) -> None:
-    """Gates on sentences that no corpus of ours holds."""
+def show(run: Run) -> None:
+    """Gates on sentences that no corpus of ours holds; of a classifier, on held-out texts, with the class of each."""
     from hardkuma.common.text import SHOWCASE
+    from hardkuma.modeling_hardkuma import HardKumaForSequenceClassification
     from hardkuma.scoring_hardkuma import gate_records, paint, use_colour
 
+    model, folder = run.model, run.output / "model"
+    texts, classes = list(SHOWCASE), [""] * len(SHOWCASE)
+    if isinstance(run.result, HardKumaForSequenceClassification):
+        texts = [run.texts[int(row)] for row in run.held_out[: len(SHOWCASE)]] or texts
+        inputs = model.tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(model.device)
+        classes = [f"{model.config.id2label[number]}: " for number in run.result(**inputs).logits.argmax(-1).tolist()]
     colour, names = use_colour(sys.stdout), model.config.names
     print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:")
     for name in names:
         print(f"\n{name}:" if len(names) > 1 else "")
-        for record in gate_records(model, SHOWCASE, selector=name):
-            print("  " + paint(record, colour))
+        for label, record in zip(classes, gate_records(model, texts, selector=name), strict=True):
+            print(f"  {label}{paint(record, colour)}")
     print(f'\nTry: hardkuma gates --model {folder} "your own sentence"')
     if len(names) > 1:
         print(f"     with --selector {names[-1]} for the words of that selector")

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..pooling_hardkuma import normalize
 from ..words_hardkuma import Span
 from .baselines.encoder import SentenceEncoder, Tokens
-from .baselines.shapley import Game, shapley_values, similarity_of_subsets
+from .baselines.shapley import Game, shapley_values, value_of_subsets
 from .baselines.words import tokens_of_words
 from .corpora import read_json_lines
 from .statistics import Interval, bootstrap, spearman
@@ -143,7 +143,7 @@ def removal(encoder: SentenceEncoder, how: str, seed: int = 0) -> Method:
             for k, text in enumerate(pair):
                 item = tokens[2 * n + k]
                 members = tokens_of_words(item.offsets, item.content, text.words)
-                game = similarity_of_subsets(encoder, item, members, wholes[2 * n + 1 - k])
+                game = value_of_subsets(encoder, item, members, wholes[2 * n + 1 - k])
                 sides.append((-explain(game, len(text.words))).tolist())
             result.append(sides)
         return result

@@ -12,8 +12,7 @@ from torch import Tensor
 from ..common.text import keep_words, remove_words
 from ..configuration_hardkuma import check_choice
 from ..gate_head_hardkuma import count_at_rate
-from ..pooling_hardkuma import normalize
-from .baselines.encoder import SentenceEncoder, Tokens
+from .baselines.encoder import SentenceEncoder, Tokens, similarity
 from .baselines.words import WordScores, tokens_of_words
 
 RATES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -28,13 +27,17 @@ class Faithfulness:
         rates: fractions of the words that are selected (at least one word).
         sufficiency: (texts, rates) cos(embedding, embedding of the selected words alone); higher is better.
         comprehensiveness: (texts, rates) 1 - cos(embedding, embedding without them); higher is better.
-        rationales: (texts, rates, dim) embeddings of the selected words; zero for texts without words.
+        anchors: (texts, dim) embeddings of the texts.
+        rationales, complements: (texts, rates, dim) embeddings of the selected words, and of the rest; zero for texts
+            without words.
     """
 
     rates: list[float]
     sufficiency: np.ndarray
     comprehensiveness: np.ndarray
+    anchors: Tensor
     rationales: Tensor
+    complements: Tensor
 
     def areas(self, curve: np.ndarray) -> np.ndarray:
         """(texts,) area under each text's curve, divided by the range of rates: the mean height."""
@@ -95,18 +98,19 @@ def faithfulness(
         ]
         vectors = encoder.embed(encoder.tokenize(texts))
     whole = encoder.embed(tokens)
-    cosines = (normalize(vectors) * normalize(whole)[[i for i, _, _ in wanted]]).sum(-1).tolist()
+    cosines = similarity(vectors, whole[[i for i, _, _ in wanted]]).tolist()
     row_of = {key: row for row, key in enumerate(wanted)}
     shape = (len(results), len(rates))
     sufficiency, comprehensiveness = np.full(shape, np.nan), np.full(shape, np.nan)
-    rationales = torch.zeros(*shape, whole.shape[-1])
+    rationales, complements = torch.zeros(2, *shape, whole.shape[-1])
     for i, row in enumerate(selections):
         for j, words in enumerate(row):
             if words:
                 sufficiency[i, j] = cosines[row_of[i, words, True]]
                 comprehensiveness[i, j] = 1 - cosines[row_of[i, words, False]]
                 rationales[i, j] = vectors[row_of[i, words, True]]
-    return Faithfulness(rates, sufficiency, comprehensiveness, rationales)
+                complements[i, j] = vectors[row_of[i, words, False]]
+    return Faithfulness(rates, sufficiency, comprehensiveness, whole, rationales, complements)
 
 
 def _kept_tokens(item: Tokens, members: list[list[int]], words: tuple[int, ...], alone: bool) -> list[bool]:

@@ -31,6 +31,14 @@ from .words import Span, WordScores, combine_tokens, text_words, tokens_of_words
 
 logger = logging.get_logger(__name__)
 
+Value = Callable[[Tensor, Tensor], Tensor]
+
+
+def similarity(vectors: Tensor, whole: Tensor) -> Tensor:
+    """(n,) cosines of embeddings (n, dim) to those of their texts, (n, dim) or (dim,): what baselines explain, unless they
+    are given another `value` of these two."""
+    return (normalize(vectors) * normalize(whole)).sum(-1)
+
 
 @dataclass
 class Tokens:

@@ -1,4 +1,4 @@
-"""Integrated gradients (captum) of the similarity between a sentence and its own embedding."""
+"""Integrated gradients (captum) of the similarity between a sentence and its own embedding, or of another value."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ...batch_hardkuma import TokenBatch
 from ...common.packages import require
-from ...pooling_hardkuma import normalize
-from .encoder import SentenceEncoder
+from .encoder import SentenceEncoder, Value, similarity
 
 
 @dataclass
@@ -28,11 +27,11 @@ class Attributions:
     difference: Tensor
 
 
-def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20) -> Attributions:
+def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, value: Value = similarity) -> Attributions:
     """Integrated gradients from a baseline of the same length to the sentence, over the input embeddings.
 
-    f(x) = cos(embedding of x, embedding of the sentence); in the baseline every content token is [PAD], special tokens
-    stay, and everything is attended to.
+    f(x) = value(embedding of x, embedding of the sentence), by default their cosine; in the baseline every content token is
+    [PAD], special tokens stay, and everything is attended to.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_transformer
     >>> encoder = toy_transformer(["in", "paris"])
@@ -47,19 +46,18 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20) -> A
             f"{type(encoder.tokenizer).__name__} has no padding token, which the baseline is made of; set one."
         )
     with torch.no_grad(), _called_embedding(encoder) as called:
-        target = _unit_vectors(encoder, batch)
+        target = _embed(encoder, batch)
     ids, types = batch.input_ids, batch.token_type_ids
     assert ids is not None, "baselines read token ids"
 
-    def similarity(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
-        changed = replace(batch, input_ids=ids, mask=mask, token_type_ids=types)
-        return (_unit_vectors(encoder, changed) * target).sum(-1)
+    def value_of(ids: Tensor, mask: Tensor, target: Tensor, types: Tensor | None = None) -> Tensor:
+        return value(_embed(encoder, replace(batch, input_ids=ids, mask=mask, token_type_ids=types)), target)
 
     empty = torch.where(batch.content, padding, ids)
     extra = (batch.mask, target) if types is None else (batch.mask, target, types)
     with torch.no_grad():
-        difference = similarity(ids, *extra) - similarity(empty, *extra)
-    values = captum.LayerIntegratedGradients(similarity, called[0]).attribute(
+        difference = value_of(ids, *extra) - value_of(empty, *extra)
+    values = captum.LayerIntegratedGradients(value_of, called[0]).attribute(
         ids,
         baselines=empty,
         additional_forward_args=extra,
@@ -85,16 +83,16 @@ def _called_embedding(encoder: SentenceEncoder) -> Iterator[list[nn.Module]]:
             hook.remove()
 
 
-def _unit_vectors(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
-    return normalize(encoder.pooled(encoder.states(batch), batch.mask[:, None])[:, 0])
+def _embed(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
+    return encoder.pooled(encoder.states(batch), batch.mask[:, None])[:, 0]
 
 
-def attributions(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20) -> Tensor:
-    """(batch, length): what each token adds to the similarity, on the way from an empty sentence to this one.
+def attributions(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, value: Value = similarity) -> Tensor:
+    """(batch, length): what each token adds to the similarity (or another value), on the way from an empty sentence to this one.
 
     Args:
         steps: points of the path; each costs a forward and a backward pass.
     """
     if steps < 1:
         raise ValueError(f"steps must be >= 1, got {steps}.")
-    return attribute(encoder, batch, steps).values
+    return attribute(encoder, batch, steps, value).values

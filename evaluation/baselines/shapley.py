@@ -1,4 +1,4 @@
-"""SHAP of the similarity between a sentence's remaining words and its own embedding."""
+"""SHAP of the similarity between a sentence's remaining words and its own embedding, or of another value."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import numpy as np
 from torch import Tensor
 
 from ...common.packages import require
-from ...pooling_hardkuma import normalize
-from .encoder import SentenceEncoder, Tokens
+from .encoder import SentenceEncoder, Tokens, Value, similarity
 from .words import Span, WordScores, fill_missing, text_words, tokens_of_words
 
 Game = Callable[[np.ndarray], np.ndarray]
 
 
-def similarity_of_subsets(
-    encoder: SentenceEncoder, item: Tokens, players: Sequence[Sequence[int]], target: Tensor | None = None
+def value_of_subsets(
+    encoder: SentenceEncoder,
+    item: Tokens,
+    players: Sequence[Sequence[int]],
+    target: Tensor | None = None,
+    value: Value = similarity,
 ) -> Game:
-    """The game: (coalitions, players) of 0/1 -> (coalitions,) cosine of the re-encoded remainder to a unit vector, by
-    default that of the whole sentence.
+    """The game: (coalitions, players) of 0/1 -> (coalitions,) value of the re-encoded remainder against another
+    embedding, by default the cosine to that of the whole sentence.
 
     Tokens of no player (punctuation outside of words) stay.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> game = similarity_of_subsets(encoder, encoder.tokenize(["in Paris"])[0], [[0], [1]])
+    >>> game = value_of_subsets(encoder, encoder.tokenize(["in Paris"])[0], [[0], [1]])
     >>> game(np.array([[1, 1], [0, 1], [1, 0], [0, 0]])).round(2).tolist()
     [1.0, 0.99, 0.11, 0.0]
     """
-    whole = normalize(encoder.embed([item]))[0] if target is None else target
+    whole = encoder.embed([item])[0] if target is None else target
 
     def game(coalitions: np.ndarray) -> np.ndarray:
         kept = np.ones((len(coalitions), len(item)), dtype=bool)
@@ -37,8 +40,7 @@ def similarity_of_subsets(
         for token in {token for group in players for token in group}:
             owners = [p for p, group in enumerate(players) if token in group]
             kept[:, token] = (coalitions[:, owners] > 0.5).any(1)
-        vectors = normalize(encoder.embed([item] * len(kept), kept.tolist()))
-        return (vectors @ whole).double().numpy()
+        return value(encoder.embed([item] * len(kept), kept.tolist()), whole).double().numpy()
 
     return game
 
@@ -65,10 +67,15 @@ def shapley_values(game: Game, number: int, max_evaluations: int | None = None, 
 
 
 def shap_scores(
-    encoder: SentenceEncoder, texts: Sequence[str], words: Sequence[Sequence[Span]] | None = None, *, seed: int = 0
+    encoder: SentenceEncoder,
+    texts: Sequence[str],
+    words: Sequence[Sequence[Span]] | None = None,
+    *,
+    seed: int = 0,
+    value: Value = similarity,
 ) -> list[WordScores]:
-    """Share of each word in the similarity of the sentence to itself: cos = 1 for all words, and for none the
-    cosine of the empty sentence.
+    """Share of each word in the sentence's value. Of the similarity to itself: 1 for all words, and for none the cosine of
+    the empty sentence.
 
     >>> from hardkuma.evaluation.baselines.toy import toy_encoder
     >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
@@ -79,7 +86,7 @@ def shap_scores(
     for item, row in zip(encoder.tokenize(texts), text_words(texts, words), strict=True):
         members = tokens_of_words(item.offsets, item.content, row)
         players = [group for group in members if group]
-        game = similarity_of_subsets(encoder, item, players)
+        game = value_of_subsets(encoder, item, players, value=value)
         values = iter(shapley_values(game, len(players), seed=seed).tolist() if players else ())
         results.append(fill_missing(item.text, row, [next(values) if group else None for group in members]))
     return results

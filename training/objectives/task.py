@@ -131,10 +131,10 @@ class Task(Objective[TaskSettings]):
     ) -> np.ndarray | None:
         return None  # the classifier learns from all texts
 
-    def _numbers(self, run: Run) -> np.ndarray:
+    def _numbers(self, run: Run) -> Tensor:
         """(texts,) the class of every text, in the order of the store."""
         names = {name: number for number, name in enumerate(sorted(set(run.labels)))}
-        return np.array([names[label] for label in run.labels])
+        return torch.tensor([names[label] for label in run.labels])
 
     def _fit(self, run: Run) -> bool:
         model, settings, seed = run.model.eval(), self.settings, run.recipe.seed
@@ -144,7 +144,7 @@ class Task(Objective[TaskSettings]):
         torch.manual_seed(seed)
         self.classifier = HardKumaForSequenceClassification(model.config, hardkuma=model).eval().to(model.device)
         self.classifier.tokenizer = model.tokenizer
-        run.result, labels = self.classifier, torch.from_numpy(self._numbers(run))
+        run.result, labels = self.classifier, self._numbers(run)
         run.fill_isolated_table()
         subsets, unexplained = 0, 1.0
         if settings.warm_start:
@@ -189,9 +189,9 @@ class Task(Objective[TaskSettings]):
             model, number, inputs, sentences.counts, jobs, targets, settings, seed, progress=not run.quiet
         )
         calibrate_rate(model, run.store, run.rows, seed, [number])
-        rationales, rows = encode_rationales(model, run.store, run.rows, name, (None, *RATES))
+        rationales = encode_selected(model, run.store, run.rows, name, (None, *RATES))
         share = RATIONALES / rationales.shape[1]
-        parts += [(rationales[:, place], labels[rows], share) for place in range(rationales.shape[1])]
+        parts += [(vectors, labels[run.rows], share) for vectors in rationales.unbind(1)]
         fit_classifier(self.classifier.classifier, parts)
         return len(jobs), unexplained
 
@@ -283,37 +283,44 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
 
 
 @torch.inference_mode()
-def encode_rationales(
-    model: HardKumaModel, store: StateStore, rows: np.ndarray, selector: str, rates: Sequence[float | None]
-) -> tuple[Tensor, np.ndarray]:
-    """Embeddings of the selected words alone, (texts, rates, dim) on the CPU, and the numbers of their texts; a rate of
-    None is the selector's own decision."""
-    vectors, order = [], rows[np.argsort(store.lengths_of(rows), kind="stable")]
-    for batch in store.batches(order, model, BATCH):
-        kept = [model(**batch.inputs, selector=selector, rate=rate, return_embeddings=False).gates for rate in rates]
-        tokens = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
-        vectors.append(model.encode_subsets(**tokens, kept=torch.stack(kept, dim=1)).float().cpu())
-    return torch.cat(vectors).clone(), order
+def encode_selected(
+    model: HardKumaModel,
+    store: StateStore,
+    rows: np.ndarray,
+    selector: str,
+    rates: Sequence[float | None],
+    complements: Sequence[float | None] = (),
+) -> Tensor:
+    """(rows, rates + complements, dim) on the CPU: embeddings of the words selected at each rate, and of all other words.
+
+    Args:
+        rates, complements: fractions of the words; None is the selector's own decision.
+    """
+    result = torch.zeros(len(rows), len(rates) + len(complements), model.config.projection_dim)
+    order = np.argsort(store.lengths_of(rows), kind="stable")  # less padding to encode
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        inputs = store.read(rows[chosen], model).inputs
+        gates = {
+            rate: model(**inputs, selector=selector, rate=rate, return_embeddings=False).gates
+            for rate in {*rates, *complements}
+        }
+        kept = [*(gates[rate] for rate in rates), *(1 - gates[rate] for rate in complements)]
+        tokens = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        result[chosen] = model.encode_subsets(**tokens, kept=torch.stack(kept, dim=1)).float().cpu()
+    return result.clone()  # which may be differentiated
 
 
-@torch.inference_mode()
 def accuracies(
-    classifier: HardKumaForSequenceClassification, store: StateStore, rows: np.ndarray, labels: np.ndarray, selector: str
+    classifier: HardKumaForSequenceClassification, store: StateStore, rows: np.ndarray, labels: Tensor, selector: str
 ) -> dict[str, float]:
     """Share of texts whose class is right, by what the classifier sees of them.
 
     Args:
         labels: (rows,) their classes.
     """
-    model, right = classifier.hardkuma.eval(), np.zeros(4)
-    for start in range(0, len(rows), BATCH):
-        batch = store.read(rows[start : start + BATCH], model)
-        own, fifth = (
-            model(**batch.inputs, selector=selector, rate=rate, return_embeddings=False).gates for rate in (None, 0.2)
-        )
-        kept = torch.stack([torch.ones_like(own), own, fifth, 1 - fifth], dim=1)
-        tokens = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
-        found = classifier.classifier(model.encode_subsets(**tokens, kept=kept)).argmax(-1).cpu().numpy()
-        right += (found == labels[start : start + BATCH, None]).sum(0)
+    whole = torch.from_numpy(np.asarray(store.anchors()[rows])).float()[:, None]
+    vectors = torch.cat([whole, encode_selected(classifier.hardkuma.eval(), store, rows, selector, (None, 0.2), (0.2,))], 1)
+    found = classifier.classifier(vectors.to(classifier.device)).argmax(-1).cpu()
     names = ("all words", "own selection", "rationale at 0.2", "complement at 0.2")
-    return dict(zip(names, (right / len(rows)).round(4).tolist(), strict=True))
+    return dict(zip(names, (found == labels[:, None]).double().mean(0).tolist(), strict=True))

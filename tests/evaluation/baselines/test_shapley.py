@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
-from hardkuma.evaluation.baselines.shapley import shapley_values, similarity_of_subsets
+from hardkuma.evaluation.baselines.shapley import shapley_values, value_of_subsets
 
 from ..conftest import whitespace_words
 from .conftest import TEXTS
@@ -31,7 +31,7 @@ def test_permutation_shap_against_all_orders(known: SentenceEncoder) -> None:
     """Three words: the mean marginal contribution over all six orders, by brute force."""
     pytest.importorskip("shap")
     item = known.tokenize(["it rains in"])[0]
-    game = similarity_of_subsets(known, item, [[0], [1], [2]])
+    game = value_of_subsets(known, item, [[0], [1], [2]])
     exact = np.zeros(3)
     for order in itertools.permutations(range(3)):
         coalition = np.zeros((4, 3))

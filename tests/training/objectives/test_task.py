@@ -46,7 +46,7 @@ def fitted(store: StateStore, labels: Sequence[str], **train: object) -> Run:
 
 def found(run: Run) -> dict[str, float]:
     assert isinstance(run.result, HardKumaForSequenceClassification)
-    numbers = np.array([int(label == "positive") for label in LABELS])
+    numbers = torch.tensor([int(label == "positive") for label in LABELS])
     return accuracies(run.result, run.store, HELD_OUT, numbers[HELD_OUT], "task")
 
 
