@@ -369,7 +369,9 @@ def _read_separated(
                 if len(header) == 1 and "\t" in header[0]:
                     fix = "this is tsv: rename the file, or say so with {format}"
                     raise CorpusError(location, "one column with tabs in it", fix)
-                index = header.index(_find_column(location, column, header))
+                index = header.index(
+                    _find_column(location, column, header, "{column}, or its number if there is no header")
+                )
                 _check_kept(location, keep, header)
                 continue
         if header and len(row) != len(header):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import runpy
 import sys
@@ -10,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
 
 from hardkuma import explain_pair, load_released
@@ -18,6 +21,7 @@ from hardkuma.data import LabelledSentence
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
 from hardkuma.evaluation.baselines.toy import toy_transformer
 from hardkuma.evaluation.corpora import Corpus
+from hardkuma.evaluation.faithfulness import Faithfulness
 from hardkuma.training.recipe import load_recipe
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -144,6 +148,23 @@ def test_speed_calls_what_there_is() -> None:
     model, tokenizer = load_released()
     inputs = tokenizer(["Rain again."], return_tensors="pt")
     assert all(call(model, inputs) is not None for call in speed["CALLS"].values())
+
+
+def test_measures_of_a_task_by_hand() -> None:
+    """Two classes, a logit each; the text says 0, its one word says 0 but less, the rest says 1."""
+    task = load("task")
+    whole, alone, rest = torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    nothing, rates = np.zeros((1, 3)), len(task["RATES"])
+    of_rates = [vectors[:, None].repeat(1, rates, 1) for vectors in (alone, rest)]
+    found = Faithfulness(list(task["RATES"]), nothing, nothing, whole, *of_rates)
+    head = torch.nn.Linear(2, 2)
+    torch.nn.init.eye_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    row = task["measure"](found, head, torch.tensor([0]))
+    assert (row["all"], row["alone"], row["rest"]) == ([1.0], [1.0] * rates, [0.0] * rates)
+    before, kept = 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-1))
+    assert row["sufficiency"] == pytest.approx([before - kept] * rates)
+    assert row["comprehensiveness"] == pytest.approx([before - (1 - kept)] * rates)
 
 
 def test_words_of_a_pair_are_removed_by_every_method() -> None:

@@ -134,7 +134,7 @@ removal, task; got None.
             for name, values in self.selectors.items()
         }
         _check_contrastive(objectives)
-        _check_task(self.label, objectives)
+        _check_task(self.label, self.column, objectives)
         _check_parts(self, objectives)
 
     @property
@@ -231,12 +231,14 @@ def _check_contrastive(objectives: Mapping[str, ObjectiveSettings]) -> None:
                 )
 
 
-def _check_task(label: str | None, objectives: Mapping[str, ObjectiveSettings]) -> None:
+def _check_task(label: str | None, column: str | None, objectives: Mapping[str, ObjectiveSettings]) -> None:
     tasks = [name for name, value in objectives.items() if isinstance(value, TaskSettings)]
     if tasks and label is None:
         raise ValueError(f"selectors.{tasks[0]}: objective task needs classes: name their column, --label COLUMN.")
     if label is not None and not tasks:
         raise ValueError(f"label {label!r} is for objective task alone, which no selector has: leave it out.")
+    if label is not None and label == column:
+        raise ValueError(f"label and column are both {label!r}: one is the column of classes, the other that of texts.")
     if len(tasks) > 1:
         raise ValueError(f"a checkpoint has one classifier: objective task can train one selector, got {', '.join(tasks)}.")
 

@@ -88,7 +88,7 @@ def _embed(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
 
 
 def attributions(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, value: Value = similarity) -> Tensor:
-    """(batch, length): what each token adds to the similarity (or another value), on the way from an empty sentence to this one.
+    """(batch, length): what each token adds to the similarity (or another value), on the way from an empty one.
 
     Args:
         steps: points of the path; each costs a forward and a backward pass.

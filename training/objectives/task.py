@@ -88,10 +88,11 @@ class Task(Objective[TaskSettings]):
             raise ValueError(f"selectors.{name}: nothing to do with warm_start: false and steps: 0.")
         if any(isinstance(settings, ContrastiveSettings) for settings in run.recipe.objectives.values()):
             raise ValueError(f"selectors.{name}: objective task cannot share a run with objective contrastive.")
-        if len(set(run.labels)) < 2:
-            raise ValueError(
-                f"column {run.recipe.label!r} has one class, {run.labels[0]!r}: there is nothing to tell apart."
-            )
+        number, classes, column = len(run.labels), set(run.labels), f"column {run.recipe.label!r}"
+        if len(classes) < 2:
+            raise ValueError(f"{column} has one class, {run.labels[0]!r}: there is nothing to tell apart.")
+        if len(classes) > number / 2:
+            raise ValueError(f"{column} has {len(classes)} classes in {number} texts: is this the column of classes?")
 
     def fit(self, run: Run) -> bool:
         with run.interrupt:
@@ -282,7 +283,7 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
         layer.bias.copy_(bias)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def encode_selected(
     model: HardKumaModel,
     store: StateStore,
@@ -308,7 +309,7 @@ def encode_selected(
         kept = [*(gates[rate] for rate in rates), *(1 - gates[rate] for rate in complements)]
         tokens = {name: inputs[name] for name in ("input_ids", "attention_mask")}
         result[chosen] = model.encode_subsets(**tokens, kept=torch.stack(kept, dim=1)).float().cpu()
-    return result.clone()  # which may be differentiated
+    return result
 
 
 def accuracies(

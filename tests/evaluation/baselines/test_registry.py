@@ -29,6 +29,22 @@ def test_registry_is_complete() -> None:
         find_method("magic")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("loo_word", [-0.5, 0.5, 0.0]),
+        ("loo_pooled_word", [-0.5, 0.5, 0.0]),
+        ("integrated_gradients", [-2 / 3, 0.0, -1 / 3]),  # from padding, [1, 1, 1]
+        ("shap", None),
+    ],
+)
+def test_methods_explain_another_value(known: SentenceEncoder, name: str, expected: list[float] | None) -> None:
+    """The second number of the mean of word vectors, instead of the cosine."""
+    scores = METHODS[name].scores(known, ["it rains in"], value=lambda vectors, whole: vectors[:, 1])[0].scores
+    assert np.argsort(scores).tolist() == ([0, 2, 1] if expected is None else np.argsort(expected).tolist())
+    assert expected is None or scores == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", ["keybert", "yake", "shap", "integrated_gradients", "self_information"])
 def test_a_missing_package_is_one_clear_sentence(
     name: str, known: SentenceEncoder, monkeypatch: pytest.MonkeyPatch

@@ -84,12 +84,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "with labels" in (tmp_path / "run" / "model" / "README.md").read_text()
 
 
+def test_a_column_that_holds_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for labels, message in (("aaaa", "has one class, 'a'"), ("abcd", "has 4 classes in 4 texts: is this the column")):
+        path = tmp_path / "texts.csv"
+        path.write_text("text,class\n" + "".join(f"one two three {label},{label}\n" for label in labels))
+        assert main(["--objective", "task", "--data", str(path), "--label", "class", "--output", str(tmp_path / "o")]) == 1
+        assert message in capsys.readouterr().err and not (tmp_path / "o").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ({"label": None}, "objective task needs classes: name their column, --label COLUMN"),
         ({"selectors.task.train": {"objective": "removal"}}, "label 'label' is for objective task alone"),
         ({"selectors.more": {"train": {"objective": "task"}}}, "a checkpoint has one classifier"),
+        ({"column": "label"}, "label and column are both 'label'"),
     ],
 )
 def test_recipes_that_make_no_sense(overrides: dict[str, object], message: str) -> None:
