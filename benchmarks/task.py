@@ -8,7 +8,8 @@ Every seed takes other training texts. Removed words are left out and the rest i
     gates                recipe `task`: the gates choose words, the classifier that was trained with them decides. One pass
                          over the text, and they know neither the class nor what the classifier would say
     plain: gates         the same words, and a plain logistic head, which was trained on embeddings of whole texts, decides
-    plain: leave-one-out, integrated gradients, SHAP      explanations of what that head predicts for the text
+    plain: leave-one-out, integrated gradients, SHAP      explanations of what that head predicts for the text, of the first
+                         seed's head alone
     plain: random words  the floor
 
 Columns:
@@ -39,7 +40,7 @@ from hardkuma.configuration_hardkuma import TASK
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
 from hardkuma.evaluation.faithfulness import Faithfulness, faithfulness
 from hardkuma.train import train
-from hardkuma.training.objectives.task import fit_classifier, own_log_odds
+from hardkuma.training.objectives.task import choose_decay, fit_classifier, own_log_odds
 from hardkuma.training.recipe import load_recipe
 
 SETS = ("sst", "subj", "trec")
@@ -116,7 +117,8 @@ def measure_set(arguments: argparse.Namespace, name: str, seed: int) -> Iterator
     encoder = SentenceEncoder.from_model(model.hardkuma)
     plain = torch.nn.Linear(model.classifier.in_features, len(classes))
     numbers = torch.tensor([classes.index(c) for c in training[1]])
-    fit_classifier(plain.requires_grad_(False), [(encoder.encode(training[0]), numbers, 1.0)])
+    whole = encoder.encode(training[0])
+    fit_classifier(plain.requires_grad_(False), [(whole, numbers, 1.0)], choose_decay(whole, numbers))
 
     def of_prediction(vectors: Tensor, whole: Tensor) -> Tensor:
         return own_log_odds(plain(vectors), plain(whole).argmax(-1))
@@ -130,7 +132,7 @@ def measure_set(arguments: argparse.Namespace, name: str, seed: int) -> Iterator
     found, few = faithfulness(encoder, scores, RATES), labels[: arguments.explained or len(texts)]
     yield {"row": "gates", **measure(found, model.classifier, labels), "passes": passes}
     yield {"row": "plain: gates", **measure(found, plain, few), "passes": passes}
-    for method, title in EXPLANATIONS.items() if arguments.explained else ():
+    for method, title in EXPLANATIONS.items() if arguments.explained and seed == arguments.seeds[0] else ():
         scores, passes = score(method, len(few), **({"seed": seed} if method == "random" else {"value": of_prediction}))
         yield {"row": f"plain: {title}", **measure(faithfulness(encoder, scores, RATES), plain, few), "passes": passes}
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RATES = (0.1, 0.2, 0.3)  # of the words, at which the classifier learns from rationales
 # What texts count for in the classifier's fit: each whole text once, and all of its subsets and rationales together.
 SUBSETS, RATIONALES = 0.25, 1.0
-DECAY = 1e-4  # of the classifier's weights, for embeddings of length 1
+DECAYS = (3e-5, 1e-4, 3e-4, 1e-3)  # of the classifier's weights, for embeddings of length 1; see `choose_decay`
 CLASSIFIER_RATE = 30.0  # times the gates' learning rate: over embeddings of length 1 its weights must grow large
 SPREAD = 0.3  # standard deviation of the values that gates are fitted to, in units of removal's
 
@@ -177,10 +177,10 @@ class Task(Objective[TaskSettings]):
                     return None
         of_jobs = labels[sentences.rows[[sentence for sentence, _ in jobs]]]
         whole = torch.from_numpy(np.asarray(run.store.anchors()[run.rows]))
-        parts = [(whole, labels[run.rows], 1.0)]
+        parts, decay = [(whole, labels[run.rows], 1.0)], choose_decay(whole, labels[run.rows])
         each = SUBSETS * len(sentences.rows) / len(jobs)
         parts += [(pairs[:, side].float(), of_jobs, each) for side in (0, 1)]
-        fit_classifier(self.classifier.classifier, parts)
+        fit_classifier(self.classifier.classifier, parts, decay)
         with torch.no_grad():
             margins = own_log_odds(self.classifier.classifier(pairs.float().to(model.device)).cpu(), of_jobs[:, None])
         values = margins[:, 0] - margins[:, 1]
@@ -193,7 +193,7 @@ class Task(Objective[TaskSettings]):
         rationales = encode_selected(model, run.store, run.rows, name, (None, *RATES))
         share = RATIONALES / rationales.shape[1]
         parts += [(vectors, labels[run.rows], share) for vectors in rationales.unbind(1)]
-        fit_classifier(self.classifier.classifier, parts)
+        fit_classifier(self.classifier.classifier, parts, decay)
         return len(jobs), unexplained
 
     # ---- the objective as written -----------------------------------------------------------------------------------
@@ -249,14 +249,30 @@ def own_log_odds(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(-1, index)[..., 0] - others
 
 
-def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor, float]]) -> None:
+def choose_decay(vectors: Tensor, labels: Tensor) -> float:
+    """The weight decay whose classifier, fitted to four fifths of these texts, tells the classes of the others best.
+
+    Args:
+        vectors, labels: embeddings (texts, dim) of whole texts, and their classes.
+    """
+    held_out = torch.arange(len(labels)) % 5 == 4
+    layer, errors = torch.nn.Linear(vectors.shape[1], int(labels.max()) + 1), {}
+    for decay in DECAYS:
+        fit_classifier(layer, [(vectors[~held_out], labels[~held_out], 1.0)], decay)
+        with torch.no_grad():
+            errors[decay] = float(F.cross_entropy(layer(vectors[held_out].float()), labels[held_out]))
+    return min(errors, key=errors.__getitem__)
+
+
+def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor, float]], decay: float) -> None:
     """Logistic regression, from nothing: weights and biases of a linear layer, by L-BFGS.
 
     Args:
         parts: embeddings (rows, dim), classes (rows,) and what each row counts for.
+        decay: of the weights, times their squares, for embeddings of length 1.
 
     >>> layer = torch.nn.Linear(2, 2)
-    >>> fit_classifier(layer, [(torch.eye(2), torch.tensor([1, 0]), 1.0)])
+    >>> fit_classifier(layer, [(torch.eye(2), torch.tensor([1, 0]), 1.0)], decay=1e-4)
     >>> layer(torch.eye(2)).argmax(-1)
     tensor([1, 0])
     """
@@ -272,7 +288,7 @@ def fit_classifier(layer: torch.nn.Linear, parts: Sequence[tuple[Tensor, Tensor,
     def loss() -> Tensor:
         optimizer.zero_grad()
         value = (F.cross_entropy(F.linear(x, weight, bias), y, reduction="none") * counts).sum()
-        value = value + DECAY * weight.square().sum()
+        value = value + decay * weight.square().sum()
         value.backward()
         return value
 
