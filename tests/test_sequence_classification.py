@@ -100,8 +100,15 @@ def test_one_checkpoint_for_every_auto_class(classifier: HardKumaForSequenceClas
         for row, scores in enumerate(found):
             by_name = {score["label"]: score["score"] for score in scores}
             assert by_name[CLASSES[1]] == pytest.approx(float(best[row, 1]), abs=1e-5)
-        shown = pipeline("token-gates", str(folder), trust_remote_code=True)(SENTENCES[0])
-        assert [word["word"] for word in shown["words"]] == SENTENCES[0].split()
+        shown = pipeline("token-gates", str(folder), trust_remote_code=True)(SENTENCES)
+        decided = classifier(**inputs).gates
+        for row, record in enumerate(shown):  # every word is a token here, behind [CLS]
+            assert [word["word"] for word in record["words"]] == SENTENCES[row].split()
+            selected = [float(word["selected"]) for word in record["words"]]
+            assert selected == decided[row, 1 : 1 + len(selected)].tolist(), "the words that this decision was made by"
+        card = (folder / "README.md").read_text()
+        assert "pipeline_tag: text-classification" in card and "The classes are `bad`, `good`, `ugly`." in card
+        assert "without having seen a label" not in card and "unsupervised" not in card
 
 
 def test_a_gate_head_alone_takes_its_classifier_along(tmp_path: Path) -> None:

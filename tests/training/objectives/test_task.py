@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hardkuma.data.reviews import bundled_reviews
 from hardkuma.modeling_hardkuma import HardKumaForSequenceClassification, HardKumaModel
 from hardkuma.train import main
 from hardkuma.training.criterion import mean_rate
@@ -18,15 +18,45 @@ from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.run import Run
 from hardkuma.training.store import StateStore, build_store
 from hardkuma.training.texts import TextFile
+from tests.conftest import build_model
 
-TEXTS, LABELS = (list(part) for part in zip(*list(bundled_reviews())[:200], strict=True))
-ROWS, HELD_OUT = np.arange(140), np.arange(140, 200)
+DECIDING = {"negative": ("lost", "closed", "sold"), "positive": ("won", "opened", "built")}
+FILLERS = (
+    "the",
+    "a",
+    "of",
+    "in",
+    "to",
+    "and",
+    "paris",
+    "london",
+    "marie",
+    "google",
+    "river",
+    "bank",
+    "city",
+    "train",
+    "museum",
+)
+ROWS, HELD_OUT = np.arange(480), np.arange(480, 600)
 MODEL = load_recipe("task").config_settings()
 
 
+def texts_with_classes() -> Iterator[tuple[str, str]]:
+    """One word of six decides, wherever it stands."""
+    generator = random.Random(0)
+    for number in range(len(ROWS) + len(HELD_OUT)):
+        label = ("negative", "positive")[number % 2]
+        words = generator.choices(FILLERS, k=5)
+        words.insert(generator.randrange(6), generator.choice(DECIDING[label]))
+        yield " ".join(words), label
+
+
+TEXTS, LABELS = (list(part) for part in zip(*texts_with_classes(), strict=True))
+
+
 def new_model() -> HardKumaModel:
-    torch.manual_seed(0)
-    return HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2", **MODEL).eval()
+    return build_model(**MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +83,8 @@ def found(run: Run) -> dict[str, float]:
 def test_rationales_hold_the_class_and_the_rest_does_not(store: StateStore) -> None:
     run = fitted(store, LABELS)
     accuracy = found(run)
-    assert accuracy["rationale at 0.2"] >= 0.95 * accuracy["all words"] > 0.85
-    assert accuracy["own selection"] > 0.85 and accuracy["complement at 0.2"] < 0.7
+    assert min(accuracy["rationale at 0.2"], accuracy["own selection"]) > 0.9 and accuracy["all words"] > 0.8
+    assert accuracy["complement at 0.2"] < 0.65
     assert float(mean_rate(run.model, store, ROWS)[0]) == pytest.approx(0.2, rel=0.1), "at its target rate"
     assert run.result.config.id2label == {0: "negative", 1: "positive"}
     report = run.objectives[0].report(run)
