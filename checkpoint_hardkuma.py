@@ -337,7 +337,7 @@ def render_card(template: str, config: HardKumaConfig, values: dict[str, Any] | 
     """
     values = dict(values or {})
     data = {name: values.pop(name, []) for name, kind in CARD_KEPT.items() if kind is list}
-    encoder, default = config.encoder_name_or_path, config.find_selector()
+    default = config.find_selector()
     fields = {
         "name": "HardKuma gates",
         "path": CARD_PATH,
@@ -412,14 +412,14 @@ def _about_model(config: HardKumaConfig) -> str:
     encoder = f"`{name}`" if name else "an encoder without a Hub id"
     if config.id2label == GATE_LABELS:
         return (
-            f"Which words carry this sentence's meaning? A small head on top of {encoder} gives every token a probability of\n"
-            "belonging to the sentence's *rationale*: the few words that still identify the sentence when the others are gone."
+            f"Which words carry this sentence's meaning? A small head on top of {encoder} gives every token a probability\n"
+            "of belonging to the sentence's *rationale*: the few words that still identify it when the others are gone."
         )
     names = ", ".join(f"`{label}`" for label in (config.id2label or {}).values())
     return (
-        f"Which class does this text have ({names}), and which words say so? A small head on top of {encoder} selects a few\n"
-        "words, and a linear classifier decides by these alone. `pipeline(\"text-classification\", path,\n"
-        "trust_remote_code=True)` gives the class, `pipeline(\"token-gates\", path, trust_remote_code=True)` the words."
+        f"Which class does this text have ({names}), and which words say so? A small head on top of {encoder} selects\n"
+        'a few words, and a linear classifier decides by these alone. `pipeline("text-classification", path,\n'
+        'trust_remote_code=True)` gives the class, `pipeline("token-gates", path, trust_remote_code=True)` the words.'
     )
 
 
