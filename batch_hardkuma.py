@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, position_limit
-from .words_hardkuma import NUM_SURFACE_CLASSES, word_role
+from .words_hardkuma import ENGLISH, NUM_SURFACE_CLASSES, Language
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ def content_mask(config: HardKumaConfig, input_ids: Tensor, mask: Tensor | None,
 
 
 # The role of a token of the vocabulary: it starts a word, goes on with one, or has no letter and no digit. A token that is
-# a word of grammar has the role of that word (`word_role`) and starts a word, too.
+# a word of grammar has the role of that word (`Language.word_role`) and starts a word, too.
 STARTS, CONTINUES, PUNCTUATION = 0, 1, 2
 _WORD_MARKS = ("Ġ", "▁")  # of byte-pair encodings and of SentencePiece: a space before the token
 
 
-def token_roles(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
+def token_roles(tokenizer: PreTrainedTokenizerBase, size: int, language: Language = ENGLISH) -> Tensor:
     """(size,) the role of each token of the vocabulary, uint8.
 
     WordPiece marks what continues (##), byte-pair encodings and SentencePiece mark what starts (Ġ, ▁). Of a tokenizer that
@@ -179,7 +179,7 @@ def token_roles(tokenizer: PreTrainedTokenizerBase, size: int) -> Tensor:
     for number, text, continues in vocabulary_tokens(tokenizer):
         if number < size and text:
             is_word = any(character.isalnum() for character in text)
-            roles[number] = PUNCTUATION if not is_word else CONTINUES if continues else word_role(text)
+            roles[number] = PUNCTUATION if not is_word else CONTINUES if continues else language.word_role(text)
     return roles
 
 

@@ -520,7 +520,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         with torch.no_grad():
             base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
             if base.gate_head.roles is not None:
-                base.gate_head.roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.roles)))
+                base.gate_head.roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.roles), config.language))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(

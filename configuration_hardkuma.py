@@ -19,6 +19,8 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
 
+from .words_hardkuma import Language
+
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise an error that names the value and the choices, if it is none of them.
@@ -517,6 +519,8 @@ class HardKumaConfig(PreTrainedConfig):
     """t in z = 1[g > t]; in [0, 1)."""
     decision_threshold: float = 0.5
     """In eval a token is selected if P(g > t) exceeds this; in (0, 1)."""
+    language: Language = field(default_factory=Language)
+    """What is known of the language of the training text: its function words, words of scripts without spaces, scripts."""
     form_shrinkage: float = 100.0
     """Pseudo-count that pulls the log-odds of rare word forms to zero; >= 0."""
 
@@ -574,6 +578,7 @@ class HardKumaConfig(PreTrainedConfig):
         if self.encoder_config is not None:
             self.encoder_config = make_encoder_config(self.encoder_config)
         self.selectors = _make_selectors(self.selectors)
+        self.language = Language.make(self.language)
         # Lists of our own, whatever sequence was given, so that no two configs share one.
         self.pooling_mode = self.pooling_mode if isinstance(self.pooling_mode, str) else _list(self, "pooling_mode")
         self.attention_layers = _list(self, "attention_layers")
@@ -616,6 +621,7 @@ class HardKumaConfig(PreTrainedConfig):
         values = super().to_dict()
         # A list, since transformers sorts the keys of a config file, and the order of selectors is that of the outputs.
         values["selectors"] = [{"name": name, **asdict(selector)} for name, selector in self.selectors.items()]
+        values["language"] = None if self.language == Language() else asdict(self.language)
         for name in [name for name in values if not _is_known(name)]:
             logger.warning_once(f"{name!r} was set on the config but is no field of HardKumaConfig: it is not saved.")
             del values[name]

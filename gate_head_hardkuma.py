@@ -118,7 +118,7 @@ class WordGates:
         content: (batch, selectors, slots) bool, the words that can be selected.
         index: (batch, selectors, length) the slot of each token's word.
         written: (batch, selectors, slots) bool, content words that have a letter or digit; all, where there is none.
-        roles: (batch, selectors, slots) of words, see `word_role`; 0 where the unit is a token.
+        roles: (batch, selectors, slots) of words, see `Language.word_role`; 0 where the unit is a token.
         isolated: for each selector what its words mean by themselves, (batch, slots, directions) of length 1; None where
             it does not matter.
     """
@@ -385,7 +385,7 @@ class WordRows:
         probs: their gates.
         weights: gates that like words share (`share_gates`); `probs` where nothing is known of what words mean.
         among: bool, the words that can be selected.
-        roles: see `word_role`; 0 for a content word.
+        roles: see `Language.word_role`; 0 for a content word.
         joins: bool, whether a word may be of one phrase with the word before it.
     """
 
@@ -444,7 +444,7 @@ def decide(
             return _best_names(words, content, runs, rate)
         bar = own_threshold if threshold is None else threshold
         chosen = words.among & (words.probs > bar)
-        return chosen | _any_of(runs, chosen)
+        return _complete(chosen, chosen | _any_of(runs, chosen), words)
     by_share = selector.share is not None and rate is None and threshold is None
     if rate is not None:
         chosen = _best(words, content, _count(words.among, rate))
@@ -462,9 +462,16 @@ def decide(
         chosen = chosen & (words.among & (words.roles == 0)).any(-1, keepdim=True)
     if (by_share or phrases) and of_words:
         likely = chosen | (content & (words.weights >= selector.phrase_gate))
-        chosen = chosen | _any_of(_runs(_with_links(likely, words), words.joins), chosen)
-        chosen = _with_negations(chosen, words)
+        whole = chosen | _any_of(_runs(_with_links(likely, words), words.joins), chosen)
+        chosen = _complete(chosen, _with_negations(whole, words), words)
     return chosen
+
+
+def _complete(chosen: Tensor, whole: Tensor, words: WordRows) -> Tensor:
+    """The selected words in whole phrases, but not where that is all of a text of four words or more: words that the
+    encoder does not know, in another language, are all alike to it."""
+    everything = (whole | ~words.among).all(-1, keepdim=True) & (words.among.sum(-1, keepdim=True) >= 2 * LEAST)
+    return chosen | (whole & ~everything)
 
 
 def count_at_rate(number: int, rate: float) -> int:

@@ -272,7 +272,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             return_attention_mask=True,
             return_special_tokens_mask=True,
         )
-        own_words = find_words(text)
+        own_words = find_words(text, self.model.config.language)
         surface = SurfaceIndex([text], [own_words]) if use_surface and reads_shapes(self.gate_model) else None
         spoken = own_words if words is None else [(start, end) for start, end in words if end > start]
         index = WordIndex([spoken], [len(text)])
@@ -323,7 +323,8 @@ class GateClassificationPipeline(TokenClassificationPipeline):
         threshold = self.model.config.decision_threshold if threshold is None else threshold
         ignored = ["O"] if ignore_labels is None else ignore_labels
         text, words = all_outputs[0]["sentence"], all_outputs[0]["words"]
-        words = find_words(text) if words is None else [(start, end) for start, end in words if end > start]
+        language = self.model.config.language
+        words = find_words(text, language) if words is None else [(start, end) for start, end in words if end > start]
         whole = _WholeText(all_outputs, text, words)
         units = self._tokens(whole)
         if aggregation_strategy in _OF_WORDS:

@@ -24,11 +24,14 @@ from typing import Any, Protocol, TextIO
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
 from .gate_head_hardkuma import GateHead, SubsetModel, WordRows, decide, keep_words, measure_answers, share_gates
 from .pooling_hardkuma import normalize
-from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
+from .words_hardkuma import ENGLISH, Language, Span, SurfaceIndex, WordIndex, check_words, find_words
+
+logger = logging.get_logger(__name__)
 
 # How the values of a word's tokens make the value of the word.
 AGGREGATES = ("max", "sum", "mean", "first")
@@ -200,6 +203,10 @@ def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
 
 Record = dict[str, Any]
 
+UNSEEN = (
+    'some texts are of a script or language that this head has not seen, and their words are chosen badly: see "note" of '
+    "their records. Train a head on text of that language: python train.py recipes/language.yaml --data FILE."
+)
 ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
 
 
@@ -228,6 +235,7 @@ def join_records(records: Mapping[str, Record]) -> Record:
     spans = [{**span, "selector": name} for name, record in records.items() for span in record["spans"]]
     rates = {name: record["rate"] for name, record in records.items()}
     joined = {"text": first["text"], "words": words, "spans": spans, "rates": rates, "windows": first["windows"]}
+    joined |= {"note": first["note"]} if "note" in first else {}
     return joined if spans else {**joined, "reason": first["reason"]}
 
 
@@ -260,6 +268,8 @@ def split_record(record: Record) -> dict[str, Record]:
         parts[name] = {"text": record["text"], "words": words, "spans": spans, "rate": rate, "windows": record["windows"]}
         if not spans:
             parts[name]["reason"] = record.get("reason", "no word is more probable than the threshold")
+        if "note" in record:
+            parts[name]["note"] = record["note"]
     return parts
 
 
@@ -355,7 +365,7 @@ class TextChunk:
     ):
         self.numbers, self.texts, self._model = numbers, texts, model
         shaped = use_surface and reads_shapes(model, selectors)
-        own_words = [find_words(text) for text in texts] if words is None or shaped else []
+        own_words = [find_words(text, model.config.language) for text in texts] if words is None or shaped else []
         self.words = own_words if words is None else words
         self._windows = windows = Windows.cut(model.tokenizer, [encodable(text) for text in texts], model.max_length)
         lengths = [len(text) for text in texts]
@@ -489,6 +499,7 @@ class ScoredText:
         selector: the settings of the selector whose gates these are.
         weights: gates that like words share, one for each word, where the selector's own decision goes by them.
         scores: one for each word, where another `aggregate` of its tokens' probabilities than the largest was asked for.
+        language: what the model knows of its language.
     """
 
     text: str
@@ -499,6 +510,7 @@ class ScoredText:
     selector: SelectorConfig = field(default_factory=SelectorConfig)
     weights: list[float] | None = None
     scores: list[float] | None = None
+    language: Language = ENGLISH
 
     def decide(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> list[bool]:
         """Which words are selected; the rule is at the top of gate_head_hardkuma.py.
@@ -520,8 +532,13 @@ class ScoredText:
 
     @property
     def roles(self) -> list[int]:
-        """What each word is to its neighbours; see `word_role`."""
-        return [word_role(self.text[start:end]) for start, end in self.words]
+        """What each word is to its neighbours; see `Language.word_role`."""
+        return [self.language.word_role(self.text[start:end]) for start, end in self.words]
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether names are sought in a script that the head has not seen: it finds none by itself there."""
+        return self.selector.unit == "name" and self.language.unseen_script(self.text) is not None
 
     @property
     def ranks(self) -> list[int]:
@@ -541,7 +558,8 @@ class ScoredText:
             "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}`. A span joins selected words that have
             nothing but spaces, an & or an en dash between them (or the full stop of an initial or a title: J. Smith,
             Dr. Smith); its probability is the largest of its words'. "rate" is the fraction of words that are selected, 0.0
-            where there are none. Where no word is selected, "reason" says why.
+            where there are none. Where no word is selected, "reason" says why; where the text is of a script or language
+            that the model has not seen, "note" says so.
 
         >>> scored = ScoredText("Marie Curie moved", [(0, 5), (6, 11), (12, 17)], [0.9, 0.8, 0.2], 1, 0.5)
         >>> record = scored.select()
@@ -566,7 +584,8 @@ class ScoredText:
         }
         if not any(chosen):
             record["reason"] = self._reason(threshold)
-        return record
+        note = self.language.note(text, self.words)
+        return record if note is None else {**record, "note": note}
 
     def _reason(self, threshold: float | None) -> str:
         """Why no word is selected."""
@@ -574,6 +593,8 @@ class ScoredText:
             return "the text has no word"
         if threshold is None and self.selector.unit == "word" and all(self.roles):
             return "the text has no content word"
+        if threshold is None and self.unreadable:
+            return "names are not known in a script that the head has not seen"
         return f"no word is more probable than {self.threshold if threshold is None else threshold:g}"
 
     def _spans(self, chosen: Sequence[bool]) -> list[dict[str, Any]]:
@@ -622,6 +643,10 @@ def decide_texts(
     [[True, False], [True, False]]
     """
     check_selection(rate, threshold)
+
+    def silent(text: ScoredText) -> bool:  # asked for nothing, and unable to read it
+        return rate is None and threshold is None and text.unreadable
+
     order = sorted(range(len(texts)), key=lambda i: len(texts[i].words))
     lengths = [len(texts[i].words) for i in order]
     result: list[list[bool]] = [[] for _ in texts]
@@ -636,7 +661,7 @@ def decide_texts(
         words = WordRows(
             probs=probs,
             weights=_padded(shared, width),
-            among=torch.arange(width) < torch.tensor([[len(text.words)] for text in group]),
+            among=torch.arange(width) < torch.tensor([[0 if silent(text) else len(text.words)] for text in group]),
             roles=_padded([text.roles for text in group], width),
             joins=_padded([[False, *map(text.joins, range(1, len(text.words)))] for text in group], width).bool(),
         )
@@ -753,6 +778,8 @@ def stream_records(
     numbers = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
     for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, numbers, "max"):
         rows = [select_texts(model, texts, rate, threshold, keep, phrases, batch_size) for texts in scored]
+        if any("note" in record for record in rows[0]):
+            logger.warning_once(UNSEEN)
         if selector == ALL:
             yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
         else:
@@ -896,6 +923,7 @@ def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggr
                 selector=selector,
                 weights=None if weights is None else weights[first:past],
                 scores=others[0][first:past] if others else None,
+                language=model.config.language,
             )
             for text, words, (first, past), count in zip(chunk.texts, chunk.words, spans, chunk.counts, strict=True)
         ]

@@ -49,6 +49,7 @@ def train(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> Run 
         for objective in run.objectives:
             if not objective.fit(run):
                 return None
+        run.learn_function_words()
         run.adapt_surface()
         save_run(run)
     return run

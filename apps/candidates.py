@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..words_hardkuma import Span, find_words, is_function_word
+from ..words_hardkuma import ENGLISH, Language, Span, find_words
 
 Key = tuple[str, ...]  # the words of a phrase, each in one form
 
@@ -67,12 +67,14 @@ class GatedWords:
         spans: (start, end) of each in the document.
         gates: their probabilities.
         joins: whether a word may be of one phrase with the one before it.
+        language: what the model knows of its language.
     """
 
     words: Sequence[str]
     spans: Sequence[Span]
     gates: Sequence[float]
     joins: Sequence[bool]
+    language: Language = ENGLISH
 
     @cached_property
     def keys(self) -> list[str]:
@@ -114,9 +116,9 @@ def gate_phrases(text: GatedWords) -> list[range]:
 
 def _is_content(text: GatedWords, number: int) -> bool:
     """Whether a word may be part of a phrase: a noun, a name or an adjective, as far as form and neighbours show."""
-    written = text.words[number]
+    written, is_function = text.words[number], text.language.is_function_word
     word = written.lower()
-    if is_function_word(written) or not _has_letter(written) or (len(word) == 1 and word == written):
+    if is_function(written) or not _has_letter(written) or (len(word) == 1 and word == written):
         return False
     joined_after = number + 1 < len(text.words) and text.joins[number + 1]
     after = text.words[number + 1] if joined_after else ""
@@ -133,9 +135,13 @@ def _is_content(text: GatedWords, number: int) -> bool:
     if word.endswith("ed") and len(word) > 3:
         # A participle stands before a noun, after an adjective or a function word: the storm *attained* a speed, but an
         # adaptive *weighted* mean.
-        modifies = _has_letter(after) and not is_function_word(after)
-        return modifies and before.lower() not in _AUXILIARIES and (not _is_noun(before) or written[0].isupper())
-    if word.endswith("ing") and len(word) > 5 and after and not is_function_word(after):
+        modifies = _has_letter(after) and not is_function(after)
+        return (
+            modifies
+            and before.lower() not in _AUXILIARIES
+            and (is_function(before) or not _is_noun(before) or written[0].isupper())
+        )
+    if word.endswith("ing") and len(word) > 5 and after and not is_function(after):
         return bool(before) and before.lower() not in _BEFORE_GERUND
     return True
 
@@ -144,8 +150,8 @@ _ADJECTIVES = ("able", "al", "ant", "ar", "ary", "ed", "ent", "ful", "ible", "ic
 
 
 def _is_noun(word: str) -> bool:
-    """Whether this is a content word without the ending of an adjective."""
-    return _has_letter(word) and not is_function_word(word) and "-" not in word and not word.lower().endswith(_ADJECTIVES)
+    """Whether a content word is without the ending of an adjective."""
+    return _has_letter(word) and "-" not in word and not word.lower().endswith(_ADJECTIVES)
 
 
 def _has_letter(word: str) -> bool:
@@ -172,7 +178,7 @@ def noun_phrases(text: GatedWords, doc: Any) -> list[range]:
 
     def belongs(i: int) -> bool:
         word, token = text.words[i], tokens[i]
-        if token is None or not _has_letter(word) or is_function_word(word):
+        if token is None or not _has_letter(word) or text.language.is_function_word(word):
             return False
         if parts[i] in _NOMINAL:
             return not (word.lower() in _DATES and word[0].isupper())

@@ -8,11 +8,10 @@ that the other one has not. Words are English; digits are everybody's.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ..words_hardkuma import NEGATION, word_role
+from ..words_hardkuma import ENGLISH, NEGATION, script_of
 
 Value = tuple[str, float]  # a kind, and a value of it
 NEGATION_KIND = "negation"
@@ -108,7 +107,7 @@ def word_value(word: str) -> Value | None:
     lower = word.replace("’", "'").lower()
     if lower in _AMBIGUOUS and word == lower:
         return None
-    return (NEGATION_KIND, 1) if word_role(word) == NEGATION else _VALUES.get(lower)
+    return (NEGATION_KIND, 1) if ENGLISH.word_role(word) == NEGATION else _VALUES.get(lower)
 
 
 def find_contrasts(words: Sequence[str], others: Sequence[str]) -> list[bool]:
@@ -173,7 +172,7 @@ def find_language(words: Sequence[str]) -> str | None:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    scripts = Counter(unicodedata.name(letter, "?").split()[0] for word in words for letter in word if letter.isalpha())
+    scripts = Counter(script_of(letter) for word in words for letter in word if letter.isalpha())
     return scripts.most_common(1)[0][0].capitalize() if scripts else None
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..scoring_hardkuma import ScoredText, check_count
-from ..words_hardkuma import find_words, is_function_word
+from ..words_hardkuma import ENGLISH, Language, find_words
 from .contrasts import describe_languages, find_contrasts
 from .reading import UNRELATED, AnchorModel, ReadText, read_texts
 
@@ -77,7 +77,7 @@ def _compare(a: ReadText, b: ReadText, chance: float) -> dict[str, Any]:
         result[name] = {
             "text": seen.whole,
             "words": words,
-            "differences": join_differences(seen.whole, words),
+            "differences": join_differences(seen.whole, words, seen.language),
             "truncated": seen.truncated,
         }
     return result
@@ -96,7 +96,7 @@ def differing(text: ReadText, other: ReadText, chance: float) -> list[float]:
         return [1.0] * len(seen.words)
     lacking = (1 - best_cosines(text.word_states(), other.word_states())) / max(1 - chance, 1e-6)
     values = ((lacking - SAME) / (1 - SAME)).clamp(0.0, 1.0).tolist()
-    values = _attach_function_words(ScoredText(seen.text, seen.words, values, 1, DIFFERENT))
+    values = _attach_function_words(ScoredText(seen.text, seen.words, values, 1, DIFFERENT, language=seen.language))
     contrasts = find_contrasts(seen.named(), other.seen.named())
     return [1.0 if contrast else value for value, contrast in zip(values, contrasts, strict=True)]
 
@@ -125,7 +125,7 @@ def _attach_function_words(text: ScoredText) -> list[float]:
     """The values of words, where each function word has that of the next content word of its phrase, or else of the last
     one."""
     attached = list(text.probabilities)
-    grammar = [is_function_word(text.word(i)) for i in range(len(attached))]
+    grammar = [text.language.is_function_word(text.word(i)) for i in range(len(attached))]
     for numbers, step in ((range(len(attached) - 2, -1, -1), 1), (range(1, len(attached)), -1)):
         for i in numbers:
             near = i + step
@@ -134,7 +134,7 @@ def _attach_function_words(text: ScoredText) -> list[float]:
     return attached
 
 
-def join_differences(text: str, words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def join_differences(text: str, words: Sequence[dict[str, Any]], language: Language = ENGLISH) -> list[dict[str, Any]]:
     """Neighbouring words that differ by `DIFFERENT` or more, as spans; punctuation ends a span, and so does a word that
     carries the similarity. Function words that are left alone then are no difference, unless they are compared as such.
 
@@ -148,7 +148,8 @@ def join_differences(text: str, words: Sequence[dict[str, Any]]) -> list[dict[st
     spans = []
     for span in scored.record(chosen)["spans"]:
         differs = span.pop("probability")
-        if differs == 1 or any(not is_function_word(span["text"][s:e]) for s, e in find_words(span["text"])):
+        found = (span["text"][start:end] for start, end in find_words(span["text"], language))
+        if differs == 1 or not all(map(language.is_function_word, found)):
             spans.append({**span, "differs": differs})
     return spans
 

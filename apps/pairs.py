@@ -22,7 +22,6 @@ from torch import Tensor
 
 from ..gate_head_hardkuma import count_at_rate
 from ..scoring_hardkuma import ScoredText, check_selection, score_texts
-from ..words_hardkuma import is_function_word
 from .contrasts import NEGATION_KIND, describe_languages, word_value
 from .differences import check_pair, differing, join_differences, word_chance
 from .reading import AnchorModel, ReadText, SeenText, chance_of, embed_anchors, read_texts
@@ -258,7 +257,7 @@ class _Explanation:
                 fall = side.falls[i] if i < len(side.falls) else 0.0
                 word |= {"fall": fall, "verified": i in side.verified, "carries": i in side.carrying}
                 word["differs"] = side.differs[i] if i < len(side.differs) else 0.0
-            result[name] = {**record, "differences": join_differences(item.text, record["words"])}
+            result[name] = {**record, "differences": join_differences(item.text, record["words"], item.language)}
         return {**result, "links": self._links(links), "faithfulness": faithfulness}
 
     def _links(self, number: int) -> list[dict[str, Any]]:
@@ -343,7 +342,7 @@ def _propose(item: ScoredText, text: ReadText, other: ReadText, differs: list[fl
     gates = torch.logit(torch.tensor(item.probabilities[: len(side.words)]), eps=1e-6)
     ranks = (_standardised(torch.tensor(falls)) + GATE_WEIGHT * _standardised(gates)).tolist()
     least = LEAST_SHARE * float(text.anchor @ other.anchor) / max(len(falls), 1)
-    content = [i for i in range(len(falls)) if not is_function_word(side.word(i))]
+    content = [i for i in range(len(falls)) if not item.language.is_function_word(side.word(i))]
     if not any(falls[i] > least for i in content):  # "I have the same thing."
         content = list(range(len(falls)))
     matched = [i for i in content if differs[i] < 1]  # what the other text contradicts does not make it similar

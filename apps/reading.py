@@ -138,7 +138,7 @@ class SeenText:
         whole = model.tokenizer(readable, truncation=False, return_attention_mask=False, verbose=False)
         self.truncated = len(whole["input_ids"]) > len(encoded["input_ids"])
         self.whole, self.all_words = text, list(words)
-        self.text = text
+        self.text, self.language = text, model.config.language
         if self.truncated:
             self.text = text[: max(end for _, end in encoded["offset_mapping"])]
         self.words = [span for span in words if span[1] <= len(self.text)]
@@ -201,7 +201,7 @@ def read_texts(
     """
     if model.training:
         raise ValueError("the model is in training mode, whose states are random; call model.eval() first.")
-    spans = [find_words(text) for text in texts] if words is None else words
+    spans = [find_words(text, model.config.language) for text in texts] if words is None else words
     seen = [SeenText(model, text, chosen) for text, chosen in zip(texts, spans, strict=True)]
     order = sorted(range(len(seen)), key=lambda i: len(seen[i].input_ids))
     read: dict[int, ReadText] = {}

@@ -32,7 +32,7 @@ import torch
 
 from ..data.sentences import join_lines, sentence_spans
 from ..scoring_hardkuma import GateModel, ScoredText, check_count, encodable, score_texts
-from ..words_hardkuma import Span, is_function_word
+from ..words_hardkuma import ENGLISH, Span
 from .candidates import GatedWords, Key, find_keys, gate_phrases, given_phrases
 
 MAX_WORDS = 4  # of a phrase; longer runs are headlines and lists
@@ -40,7 +40,7 @@ LONG = 400.0  # words of a document in which place and frequency count half of w
 EARLY = 100.0  # words in which the weight of a place falls by a half, in long documents
 CHUNK = 2048  # sentences that are scored together
 VECTORS = 1 << 16  # words whose vectors are kept
-ENGLISH = 0.1  # share of function words, at least, in English text
+KNOWN = 0.1  # share of function words, at least, in text of the model's language
 ENOUGH = 40  # words that show the language of a text
 
 Record = dict[str, Any]
@@ -193,16 +193,17 @@ class _Finder:
         rows = iter(score_texts(self.model, sentences, selector=self.selector, batch_size=self.batch_size))
         for text, spans, given in waiting:
             document = _gate(text, spans, [next(rows) for _ in spans], given)
-            self._check_language(document.words.words)
+            self._check_language(document.words)
             yield document
 
-    def _check_language(self, words: Sequence[str]) -> None:
-        """Say once that a text does not look like English, whose function words and verbs are known."""
-        known = sum(is_function_word(word) for word in words)
-        if not self.is_warned and len(words) >= ENOUGH and known < ENGLISH * len(words):
+    def _check_language(self, text: GatedWords) -> None:
+        """Say once that a text has few of the function words that the model knows."""
+        words = text.words
+        known = sum(map(text.language.is_function_word, words))
+        if not self.is_warned and len(words) >= ENOUGH and known < KNOWN * len(words):
             self.is_warned = True
             warnings.warn(
-                f"{known} of {len(words)} words of a text are English function words: is it a list or not English? "
+                f"{known} of {len(words)} words of a text are function words that the model knows: is it a list? "
                 "Phrases are cut by gates and punctuation alone there; candidates= takes those of a tagger.",
                 stacklevel=5,
             )
@@ -285,7 +286,7 @@ def _gate(text: str, sentences: Sequence[Span], scored: Sequence[ScoredText], gi
         spans += [(offset + start, offset + end) for start, end in row.words]
         gates += row.probabilities
         joins += [i > 0 and row.joins(i) for i in range(len(row.words))]
-    gated = GatedWords(words, spans, gates, joins)
+    gated = GatedWords(words, spans, gates, joins, scored[0].language if scored else ENGLISH)
     if given is None:
         return _Document(text, gated, sentences, firsts, gate_phrases(gated))
     phrases = given_phrases(gated, text, given)
@@ -363,7 +364,7 @@ class _Meanings:
 
     def cosines(self, words: GatedWords, phrases: Sequence[range]) -> list[float]:
         """Of each phrase with its document; never below .01, so that gates decide between phrases that are far off."""
-        inside = [i for i, word in enumerate(words.words) if not is_function_word(word)]
+        inside = [i for i, word in enumerate(words.words) if not words.language.is_function_word(word)]
         inside = sorted({*inside, *(i for phrase in phrases for i in phrase)})
         vectors = self._vectors([words.words[i] for i in inside])
         if vectors is None:

@@ -50,7 +50,8 @@ examples:
 Without colours selected words are in [brackets], and brackets of the text itself are written \\[ and \\].
 A record is {"text", "words": [{"word", "start", "end", "probability", "selected"}],
 "spans": [{"text", "start", "end", "probability"}], "rate", "windows"}; text[start:end] is the word or span. Where no word
-is selected, "reason" says why. With --selector all a record has the gates of every selector: a word has
+is selected, "reason" says why; a text of a script or language that the model has not seen has a "note".
+With --selector all a record has the gates of every selector: a word has
 "probabilities" {NAME: number} and "selected" [NAME, ...], a span has its "selector", and "rates" are by name.
 Every row of a file gives one record, in order, empty ones too. Files are never loaded whole. What is done waits in
 OUTPUT.partial; OUTPUT appears when it is complete.

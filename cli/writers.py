@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..scoring_hardkuma import Record
 
 FORMATS = ("text", "jsonl", "parquet", "html")
-RECORD_FIELDS = ("text", "words", "spans", "rate", "rates", "windows", "reason", "kept", "lost")
+RECORD_FIELDS = ("text", "words", "spans", "rate", "rates", "windows", "reason", "note", "kept", "lost")
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".jsonl": "jsonl",

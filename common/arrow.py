@@ -16,7 +16,7 @@ def record_fields(joined: bool = False) -> list[pyarrow.Field]:
     """The fields of a record but its text; `joined` for records that have the gates of several selectors.
 
     >>> [field.name for field in record_fields()]
-    ['words', 'spans', 'rate', 'windows', 'reason', 'kept', 'lost']
+    ['words', 'spans', 'rate', 'windows', 'reason', 'note', 'kept', 'lost']
     """
     arrow = require("pyarrow", "parquet")
     span_fields = [("start", arrow.int32()), ("end", arrow.int32()), ("probability", arrow.float32())]
@@ -33,6 +33,7 @@ def record_fields(joined: bool = False) -> list[pyarrow.Field]:
         arrow.field("rates", numbers) if joined else arrow.field("rate", arrow.float64()),
         arrow.field("windows", arrow.int32()),
         arrow.field("reason", arrow.string()),
+        arrow.field("note", arrow.string()),
         *([] if joined else [arrow.field("kept", arrow.float64()), arrow.field("lost", arrow.float64())]),
     ]
 

@@ -8,7 +8,7 @@ from itertools import islice
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..words_hardkuma import continues_batch, surface_batch
+from ..words_hardkuma import ENGLISH, Language, continues_batch, surface_batch
 
 CHUNK = 2048  # texts tokenised and sorted by length at a time
 
@@ -20,6 +20,7 @@ def token_batches(
     batch_size: int = 32,
     shapes: bool = False,
     words: bool = False,
+    language: Language = ENGLISH,
 ) -> Iterator[dict[str, Tensor]]:
     """Right-padded batches, (batch, length) each; a text longer than `max_length` tokens comes as several rows.
 
@@ -27,6 +28,7 @@ def token_batches(
         texts: read once, a chunk at a time, so that memory stays flat.
         shapes: add `surface_ids`.
         words: add `continues`.
+        language: `model.config.language`, where any of these is added.
 
     >>> from hardkuma import load_released
     >>> [batch] = token_batches(load_released()[1], ["Rain.", "Marie Curie moved to Paris."], 256, shapes=True)
@@ -35,11 +37,17 @@ def token_batches(
     """
     remaining = iter(texts)
     while chunk := list(islice(remaining, CHUNK)):
-        yield from _batches_of(tokenizer, chunk, max_length, batch_size, shapes, words)
+        yield from _batches_of(tokenizer, chunk, max_length, batch_size, shapes, words, language)
 
 
 def _batches_of(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int, batch_size: int, shapes: bool, words: bool
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    max_length: int,
+    batch_size: int,
+    shapes: bool,
+    words: bool,
+    language: Language,
 ) -> Iterator[dict[str, Tensor]]:
     encoded = tokenizer(
         texts,
@@ -63,7 +71,7 @@ def _batches_of(
         width = batch["input_ids"].shape[1]
         padded = [list(offsets[i]) + [(0, 0)] * (width - len(offsets[i])) for i in rows]
         if shapes:
-            batch["surface_ids"] = surface_batch([texts[owners[i]] for i in rows], padded)
+            batch["surface_ids"] = surface_batch([texts[owners[i]] for i in rows], padded, language)
         if words:
-            batch["continues"] = continues_batch([texts[owners[i]] for i in rows], padded)
+            batch["continues"] = continues_batch([texts[owners[i]] for i in rows], padded, language)
         yield batch

@@ -17,11 +17,8 @@ from ..common.text import SHOWCASE, name_sources
 from ..data.readers import HUB_PREFIX
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import gate_records
-from ..words_hardkuma import is_function_word
 from .criterion import Quality, selection_quality
-
-# Of words that are English function words: .28 in tweets on health to .52 in speeches, .03 to .05 in other languages.
-ENGLISH_SHARE, LANGUAGE_TEXTS = 0.15, 500
+from .language import is_english
 
 if TYPE_CHECKING:
     from .objectives.base import Report
@@ -156,9 +153,7 @@ def _languages(run: Run) -> list[str]:
     """What the recipe says, or English where that shows."""
     if run.recipe.language is not None:
         return [run.recipe.language]
-    texts = (run.texts[int(row)] for row in run.rows[:LANGUAGE_TEXTS])
-    words = [word for text in texts for word in text.split()]
-    return ["en"] if sum(map(is_function_word, words)) > ENGLISH_SHARE * len(words) else []
+    return ["en"] if is_english(run.texts, run.recipe.seed) else []
 
 
 def _results(

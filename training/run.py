@@ -23,7 +23,9 @@ from tqdm import tqdm
 from ..checkpoint_hardkuma import HardKumaPreTrainedModel
 from ..common.files import write_atomically
 from ..modeling_hardkuma import HardKumaModel
+from ..words_hardkuma import ENGLISH
 from .criterion import calibration_rows
+from .language import learn_function_words, learn_words, set_language
 from .loop import checkpoints
 from .objectives import make_objective
 from .objectives.base import Objective
@@ -127,7 +129,8 @@ class Run:
         if self.accelerator.num_processes > 1:
             head, config = self.model.gate_head, self.model.config
             weights = {name: value.cpu() for name, value in head.state_dict().items()}
-            weights, config.selectors = broadcast_object_list([weights, config.selectors])
+            known = broadcast_object_list([weights, config.selectors, config.language])
+            weights, config.selectors, config.language = known
             head.load_state_dict(weights)
         return result
 
@@ -142,6 +145,19 @@ class Run:
         """Encode every token of the vocabulary by itself, where a selector reads that and nobody has done it."""
         if self.model.config.reads("isolated") and not bool(self.model.gate_head.isolated_scale.any()):
             self.model.build_isolated_table(progress=not self.quiet)
+
+    def learn_words(self) -> None:
+        """Learn the scripts of the text and the words of scripts without spaces, before it is tokenised."""
+        set_language(self.model, learn_words(self.texts, self.model.tokenizer, self.recipe.seed))
+
+    def learn_function_words(self) -> None:
+        """Learn the function words of the text by the gates, when they are trained."""
+        self.fit_on_main(self._learn_function_words)
+
+    def _learn_function_words(self) -> None:
+        set_language(self.model, learn_function_words(self.model.eval(), self.texts, self.recipe.seed))
+        if self.model.config.language.function_words != ENGLISH.function_words:
+            self.log(f"function words of this text: {self.model.config.language.function_words:.300}")
 
     def adapt_surface(self) -> None:
         """Estimate the log-odds of written forms on the training text, if the recipe says so."""
@@ -173,6 +189,7 @@ def start_run(recipe: Recipe, resume: bool = False, overwrite: bool = False) -> 
     model = HardKumaModel.from_encoder(recipe.encoder, **recipe.config_settings()).to(accelerator.device).eval()
     run = Run(recipe, model, accelerator, resume)
     run.on_main(_check, run)
+    run.fit_on_main(run.learn_words)
     run.on_main(_write_store, run)
     open_store(run)
     if recipe.trackers:

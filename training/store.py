@@ -321,7 +321,10 @@ def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, prog
             spans = np.zeros((*inside.shape, 2), dtype=np.int64)
             spans[inside] = np.array(list(chain.from_iterable(encoded["offset_mapping"]))).reshape(-1, 2)
             begins, ends = torch.from_numpy(spans).unbind(-1)
-            owners, words = torch.arange(len(part)), SurfaceIndex(part, [find_words(text) for text in part])
+            owners, words = (
+                torch.arange(len(part)),
+                SurfaceIndex(part, [find_words(text, model.config.language) for text in part]),
+            )
             np.array(list(chain.from_iterable(encoded["input_ids"])), dtype=np.int32).tofile(ids)
             words.ids(owners, begins, ends).numpy()[inside].astype(np.uint8).tofile(forms)
             words.index.continues(owners, begins, ends).numpy()[inside].astype(np.uint8).tofile(continues)

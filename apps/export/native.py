@@ -162,7 +162,8 @@ def _collect(
     gates: dict[str, list[Tensor]] = {"gates": [], **({"surface": []} if with_surface else {})}
     bar = tqdm(desc=title, unit="batch", disable=not progress, leave=False)
     words, name_of_selector = model.config.selector(selector).unit != "token", model.config.names[selector]
-    for batch in token_batches(model.tokenizer, texts, model.max_length, shapes=with_surface, words=words):
+    options: dict[str, Any] = {"shapes": with_surface, "words": words, "language": model.config.language}
+    for batch in token_batches(model.tokenizer, texts, model.max_length, **options):
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         shapes, continues = batch.pop("surface_ids", None), batch.pop("continues", None)
         content = content_mask(model.config, batch["input_ids"], batch["attention_mask"], None)

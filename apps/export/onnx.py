@@ -281,7 +281,8 @@ Feed = dict[str, Tensor]  # (batch, length) int64 for each of a graph's inputs
 def feeds_of(graph: GateGraph, texts: Sequence[str]) -> list[Feed]:
     """Texts as batches that the graph takes."""
     model = graph.model
-    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words)
+    language = model.config.language
+    batches = token_batches(model.tokenizer, texts, model.max_length, shapes=True, words=graph.words, language=language)
     return [{name: batch[name].long() for name in graph.inputs} for batch in batches]
 
 

@@ -137,6 +137,8 @@ def render_record(record: Record) -> str:
         caption += f"; they keep {record['kept']:.0%} of the meaning, without them {record['lost']:.0%} is lost"
     if words and "reason" in record:
         caption += f": {escape(record['reason'])}"
+    if "note" in record:
+        caption += f"; {escape(record['note'])}"
     shown = render_words(record["text"], words, spans)
     return f'<figure class="hk-record">{shown}<figcaption class="hk-caption">{caption}</figcaption></figure>'
 

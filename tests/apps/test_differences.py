@@ -14,7 +14,7 @@ from hardkuma import HardKumaModel, explain_pair, find_differences
 from hardkuma.apps.differences import DIFFERENT, SAME, join_differences, word_chance
 from hardkuma.evaluation.differences import read_pairs
 from hardkuma.evaluation.statistics import spearman
-from hardkuma.words_hardkuma import find_words, is_function_word
+from hardkuma.words_hardkuma import ENGLISH, find_words
 from tests.conftest import SENTENCES
 
 DATA = Path(os.environ.get("HARDKUMA_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
@@ -48,7 +48,7 @@ def test_differs_is_the_equation(minilm: HardKumaModel) -> None:
         for word, row in zip(found[name]["words"], own, strict=True):
             lacking = (1 - max(float(row @ vector) for vector in other)) / (1 - word_chance(minilm))
             expected = min(max((lacking - SAME) / (1 - SAME), 0.0), 1.0)
-            assert not is_function_word(word["word"]) and word["differs"] == pytest.approx(expected, abs=1e-5)
+            assert not ENGLISH.is_function_word(word["word"]) and word["differs"] == pytest.approx(expected, abs=1e-5)
     assert 0.1 < found["a"]["words"][-1]["differs"] < 0.9
 
 

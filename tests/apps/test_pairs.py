@@ -25,7 +25,7 @@ from hardkuma.apps.pairs import (
 from hardkuma.apps.reading import chance_similarity
 from hardkuma.common.text import keep_words, remove_words
 from hardkuma.encoder_hardkuma import fingerprint, resolve_encoder
-from hardkuma.words_hardkuma import find_words, is_function_word
+from hardkuma.words_hardkuma import ENGLISH, find_words
 from tests.conftest import SENTENCES
 
 A, B = "A man is playing the guitar on a small stage.", "Someone plays guitar in front of friends 🙂!"
@@ -56,7 +56,7 @@ def test_every_number_is_that_of_sentence_transformers(minilm: HardKumaModel, co
         assert side["spans"] == record["spans"]
         # In short texts every word that is proposed is verified: alone, and where it is the last of them.
         proposed = spans(side, "verified")
-        assert not any(is_function_word(text[start:end]) for start, end in proposed) and len(proposed) > 2
+        assert not any(ENGLISH.is_function_word(text[start:end]) for start, end in proposed) and len(proposed) > 2
         for word in side["words"]:
             if not word["verified"]:
                 continue

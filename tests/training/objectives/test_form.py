@@ -83,7 +83,7 @@ def test_words_of_a_stored_sentence(tmp_path: Path) -> None:
     text = 'He said: Paris, "Berlin" or Windows10 and 4,500 in Kathmandu.'
     store = build_store(model, [text], tmp_path, None, progress=False)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
-    words = next(iter(_words(store.read(np.arange(1), model), vocabulary)))
+    words = next(iter(_words(store.read(np.arange(1), model), vocabulary, nouns=False)))
     ids = store.tokens([0])["input_ids"][0]
     starts = model.tokenizer.convert_ids_to_tokens(ids[words.firsts])
     found = dict(zip(starts, words.opinions.tolist(), strict=True))
@@ -98,7 +98,7 @@ def test_learns_names_from_form_but_not_by_form(store: StateStore) -> None:
     run = make_run(fresh_model(), TRAIN, store, np.arange(400))
     assert form(run).fit(run)
     found, report = form(run).outcome, form(run).report(run)
-    assert 0 < found.capitals < found.words and f"{found.capitals:,}" in report.paragraph
+    assert 0 < found.names < found.words and not found.nouns and f"{found.names:,}" in report.paragraph
     assert "goes by" not in report.paragraph and report.entries[0]["words"] == found.words
     run.model.config.selectors["entities"].backoff = 0.5
     assert "it goes by the gates of `meaning`" in form(run).report(run).paragraph
@@ -127,7 +127,7 @@ def check(texts: list[str], **config: object) -> None:
 
 def test_text_without_capitals_is_a_true_error() -> None:
     with pytest.raises(
-        ValueError, match=r"no word of this text has a capital inside a sentence: selectors\.entities \(obj"
+        ValueError, match=r"without capitals inside of sentences \(no word of it has one\): selectors\.entities \(obj"
     ):
         check(["Rain fell on the old town.", "snow fell on the river."])
     with pytest.raises(ValueError, match=r"leave the selector out \(--selectors.entities null\)"):
@@ -139,7 +139,7 @@ def test_few_capitals_are_a_warning_with_their_number(
 ) -> None:
     """400 sentences gave gates of "The", "on" and "a", and nobody was told."""
     texts = list(bundled_texts())[:400]
-    found = count_capitals(texts, 10**6)
+    found = count_capitals(texts, 10**6).capitals
     check(texts)
     assert f"warning: {found:,} words of this text have a capital inside a sentence" in capsys.readouterr().err
     monkeypatch.setattr(module, "ENOUGH", found)
@@ -151,9 +151,42 @@ def test_capitals_are_counted_as_the_fit_counts_them(store: StateStore) -> None:
     texts = list(bundled_texts())[:400]
     model = fresh_model()
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
-    by_tokens = module._count_words(model, store, np.arange(400), vocabulary)[2]
-    assert count_capitals(texts, 10**6) == pytest.approx(by_tokens, rel=0.01), "but for words that are cut off"
-    assert count_capitals(texts, 7) == 7, "no further than is asked for"
+    by_tokens = module._count_words(model, store, np.arange(400), vocabulary, nouns=False)[2]
+    assert count_capitals(texts, 10**6).capitals == pytest.approx(by_tokens, rel=0.01), "but for words that are cut off"
+    assert 7 <= count_capitals(texts, 7).beside < 20, "no further than is asked for"
+
+
+GERMAN = [
+    "Gestern fuhr der alte Zug mit der Lehrerin und ihrem Hund nach Norden.",
+    "Im Garten steht ein Baum, und unter dem Baum schläft die Katze der Nachbarin.",
+    "Am Abend sprach Angela Merkel mit dem Bürgermeister über die neue Brücke.",
+    "Er hat das Buch, die Zeitung und den Brief auf den Tisch gelegt.",
+]
+
+
+def test_capitals_that_mark_nouns_are_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+    check(GERMAN * 60)
+    said = capsys.readouterr().err
+    assert "capitals mark nouns here, as in German, not names" in said and "capital beside another" in said
+    check(list(bundled_texts())[:400])
+    assert "nouns" not in capsys.readouterr().err
+    with pytest.raises(ValueError, match="its script has none"):
+        check(["北京是中国的首都。", "我在 Google 工作。"] * 10)
+
+
+def test_where_capitals_mark_nouns_a_name_is_two_of_them(tmp_path: Path) -> None:
+    model = fresh_model()
+    store = build_store(model, GERMAN * 100, tmp_path, None, progress=False)
+    vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
+    words = next(iter(_words(store.read(np.array([2]), model), vocabulary, nouns=True)))
+    starts = model.tokenizer.convert_ids_to_tokens(store.tokens([2])["input_ids"][0][words.firsts])
+    found = dict(zip(starts, words.opinions.tolist(), strict=True))
+    assert found["angela"] == 1.0 and found["der" if "der" in found else "mit"] == -1.0
+    assert [value for value in found.values() if value > 0] == [1.0, 1.0], "and no noun"
+    run = make_run(model, TRAIN, store, np.arange(400))
+    form(run).nouns = True
+    assert form(run).fit(run) and form(run).outcome.nouns and form(run).outcome.names == 200
+    assert "two of them side by side" in form(run).report(run).paragraph
 
 
 def test_what_does_not_fit_is_refused() -> None:
