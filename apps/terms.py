@@ -198,12 +198,13 @@ class _Finder:
 
     def _check_language(self, text: GatedWords) -> None:
         """Say once that a text has few of the function words that the model knows."""
-        known = sum(map(text.language.is_function_word, text.words))
-        if not self.is_warned and len(text.words) >= ENOUGH and known < KNOWN * len(text.words):
+        words = text.words
+        known = sum(map(text.language.is_function_word, words))
+        if not self.is_warned and len(words) >= ENOUGH and known < KNOWN * len(words):
             self.is_warned = True
             warnings.warn(
-                f"{known} of {len(text.words)} words of a text are function words that the model knows: is it a list, or "
-                "another language? There phrases are cut by gates and punctuation; candidates= takes those of a tagger.",
+                f"{known} of {len(words)} words of a text are function words that the model knows: is it a list? "
+                "Phrases are cut by gates and punctuation alone there; candidates= takes those of a tagger.",
                 stacklevel=5,
             )
 
