@@ -14,10 +14,8 @@ from hardkuma.data.lines import CorpusError
 from hardkuma.data.readers import read_kept_rows
 from hardkuma.gate_head_hardkuma import WordRows, decide
 from hardkuma.training.encoder.collator import DRAW, ROW, ViewCollator
-from hardkuma.training.encoder.deletion import RandomDeletion
-from hardkuma.training.encoder.disturbance import WordReplacement
-from hardkuma.training.encoder.registry import make_augmentation
 from hardkuma.training.encoder.sentence import Sentence
+from hardkuma.training.encoder.views import RandomDeletion, WordReplacement, make_augmentation
 
 SENTENCE = Sentence(np.array([2, 11, 12, 13, 14, 15, 3]), np.array([-1, 0, 0, 1, 2, 3, -1]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .objectives import KEPT, LABELS, MASKED
-from .registry import Sequential
 from .sentence import Sentence
+from .views import Sequential
 
 ROW, DRAW = "row", "draw"  # columns of the dataset: which sentence, and how many were drawn before
 MASK_RATE = 0.15
@@ -22,7 +23,7 @@ MASK_RATE = 0.15
 
 @dataclass
 class ViewCollator:
-    """Rows of (sentence, draw) to one column of features per view: `anchor`, `positive_1`, `positive_2`, ...
+    """Rows of (pair, draw) to one column of features per view: `anchor`, `positive_1`, `positive_2`, ..., `negative_1`, ...
 
     Attributes:
         sentences: all of them, scored.
@@ -33,6 +34,7 @@ class ViewCollator:
         seed: with a draw's number it fixes its views.
         mask_words: add the anchor with masked tokens, for masked language modelling.
         both_sides: the anchor is a view too, by a draw of its own.
+        pairs: numbers of the sentences of each row: anchor, positive, hard negatives. None: each sentence with itself.
     """
 
     sentences: Sequence[Sentence]
@@ -43,23 +45,23 @@ class ViewCollator:
     seed: int = 0
     mask_words: bool = False
     both_sides: bool = False
+    pairs: Sequence[Sequence[int]] | None = None
     valid_label_columns: list[str] = field(default_factory=list)  # the trainer asks for it
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-        columns: list[list[Sentence]] = [[] for _ in range(self.views + 1)]
+        columns: dict[str, list[Sentence]] = defaultdict(list)
         for row in rows:
             random = np.random.default_rng([self.seed, row[DRAW]])
-            sentence = self.sentences[row[ROW]]
-            columns[0].append(self.augmentation(sentence, random) if self.both_sides else sentence)
-            for column in columns[1:]:
-                column.append(self.augmentation(sentence, random))
-        batch: dict[str, Any] = {}
-        for number, column in enumerate(columns):
-            name = f"positive_{number}" if number else "anchor"
-            batch.update({f"{name}_{key}": value for key, value in self.pad(column).items()})
+            numbers = (row[ROW], row[ROW]) if self.pairs is None else self.pairs[row[ROW]]
+            anchor, positive, *negatives = (self.sentences[number] for number in numbers)
+            columns["anchor"].append(self.augmentation(anchor, random) if self.both_sides else anchor)
+            for view in range(1, self.views + 1):
+                columns[f"positive_{view}"].append(self.augmentation(positive, random))
+            for number, negative in enumerate(negatives, 1):
+                columns[f"negative_{number}"].append(negative)
+        batch = {f"{name}_{key}": value for name, column in columns.items() for key, value in self.pad(column).items()}
         if self.mask_words:
-            random = np.random.default_rng([self.seed, rows[0][DRAW], 1])
-            masked, labels = self._mask(columns[0], batch["anchor_input_ids"], random)
+            masked, labels = self._mask(columns["anchor"], batch["anchor_input_ids"], [row[DRAW] for row in rows])
             batch |= {f"anchor_{MASKED}": masked, f"anchor_{LABELS}": labels}
         return batch
 
@@ -67,7 +69,7 @@ class ViewCollator:
         """What the encoder takes, (batch, length) each, padding on the right; positions and cuts where a view has any.
 
         >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-        >>> from hardkuma.training.encoder.registry import make_augmentation
+        >>> from hardkuma.training.encoder.views import make_augmentation
         >>> toy = toy_transformer(["a"])
         >>> collator = ViewCollator([], make_augmentation({"dropout": None}), toy.tokenizer, toy.encoder)
         >>> long, short = (Sentence(np.array(ids), np.array(ids)) for ids in ([2, 4, 3], [2, 3]))
@@ -106,12 +108,13 @@ class ViewCollator:
                 kept[row, :, torch.from_numpy(sentence.cut_features)] = False
         return kept
 
-    def _mask(self, sentences: Sequence[Sentence], ids: Tensor, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def _mask(self, sentences: Sequence[Sentence], ids: Tensor, draws: Sequence[int]) -> tuple[Tensor, Tensor]:
         """15% of the tokens of words: of these 80% become the mask, 10% any token, and 10% stay (Devlin et al., 2019)."""
         if self.tokenizer.mask_token_id is None:
             raise ValueError("the tokenizer has no mask token: leave mlm_weight at 0.")
         masked, labels = ids.clone(), torch.full_like(ids, -100)
-        for row, sentence in enumerate(sentences):
+        for row, (sentence, draw) in enumerate(zip(sentences, draws, strict=True)):
+            random = np.random.default_rng([self.seed, draw, 1])
             for place in np.flatnonzero(sentence.content & (random.uniform(size=len(sentence)) < MASK_RATE)):
                 labels[row, place] = ids[row, place]
                 chance = random.uniform()

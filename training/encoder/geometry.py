@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...evaluation.metrics import alignment, uniformity
 from .collator import DRAW, ROW, ViewCollator
+from .layers import seeded
 from .objectives import embed
-from .randomness import seeded
 
 BATCH = 128
 

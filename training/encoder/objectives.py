@@ -3,7 +3,8 @@
 sentence-transformers' own losses where it has them: InfoNCE (fixed and learned temperature), NT-Xent and triplets with
 semi-hard mining are its MultipleNegativesRankingLoss and BatchSemiHardTripletLoss; soft nearest neighbours, the bilinear
 InfoNCE and the two parts of NT-Xent are ours.
-Each takes embeddings of all views, [(batch, dim), ...], the anchors first.
+Each takes embeddings of all views, [(batch, dim), ...], the anchors first; of a batch that several processes share, those
+of all of them, so that every process has the same loss.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import (
     BatchHardTripletLossDistanceFunction,
     BatchSemiHardTripletLoss,
     MultipleNegativesRankingLoss,
 )
-from sentence_transformers.util import cos_sim
+from sentence_transformers.util import all_gather_with_grad, cos_sim, get_world_size
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
@@ -36,7 +38,8 @@ class Ranking(nn.Module):
     """InfoNCE of anchors against all other views, or NT-Xent, in which every view is an anchor and has all as negatives.
 
     l_i = -log exp(sim(h_i, h_j) / tau) / sum_k exp(sim(h_i, h_k) / tau): k over the other views (InfoNCE), or over all of
-    both but i itself (NT-Xent). Several other views are contrasted with the anchors one by one, and averaged.
+    both but i itself (NT-Xent). Several other views are contrasted with the anchors one by one, and averaged. Where anchors
+    have hard negatives, those of all anchors are among the k.
     """
 
     def __init__(self, model: SentenceTransformer, temperature: float, learned: bool = False, symmetric: bool = False):
@@ -55,10 +58,10 @@ class Ranking(nn.Module):
         assert self.log_scale is not None
         return cos_sim(first, second) * self.log_scale.exp()
 
-    def forward(self, views: Sequence[Tensor]) -> Tensor:
+    def forward(self, views: Sequence[Tensor], negatives: Sequence[Tensor] = ()) -> Tensor:
         anchor, losses, rows = views[0], [], torch.arange(len(views[0]))
         for view in views[1:]:
-            losses.append(self.ranking.compute_loss_from_embeddings([anchor, view], rows))
+            losses.append(self.ranking.compute_loss_from_embeddings([anchor, view, *negatives], rows))
             if self.symmetric:
                 losses.append(self.ranking.compute_loss_from_embeddings([view, anchor], rows))
         return torch.stack(losses).mean()
@@ -165,10 +168,9 @@ class MaskedWords(nn.Module):
     def forward(self, states: Tensor, labels: Tensor, table: Tensor) -> Tensor:
         """(batch, length, hidden) states and (batch, length) labels, -100 where nothing is masked."""
         masked = labels != -100
-        if not masked.any():
-            return states.sum() * 0.0
         logits = self.transform(states[masked]) @ table.T + self.bias
-        return F.cross_entropy(logits.float(), labels[masked])
+        total = F.cross_entropy(logits.float(), labels[masked], reduction="sum")
+        return total / mean_over_processes(masked.sum().float()).clamp(min=1)
 
 
 class Objective(nn.Module):
@@ -178,13 +180,17 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.contrast = make_contrast(model, recipe)
-        self.mlm_weight = recipe.mlm_weight
+        self.mlm_weight, self.negatives = recipe.mlm_weight, recipe.negatives
         encoder = encoder_of(model)
         self.masked_words = MaskedWords(encoder) if recipe.mlm_weight else None
 
     def forward(self, features: Sequence[dict[str, Tensor]], labels: Tensor | None = None) -> dict[str, Tensor]:
         masked, hidden = features[0].pop(MASKED, None), features[0].pop(LABELS, None)
-        contrast = self.contrast([embed(self.model, column) for column in features])
+        views = [embed(self.model, column) for column in features]
+        if get_world_size() > 1:
+            views = [all_gather_with_grad(view) for view in views]
+        others = len(views) - self.negatives
+        contrast = self.contrast(views[:others], views[others:]) if self.negatives else self.contrast(views)
         losses = contrast if isinstance(contrast, dict) else {"contrast": contrast}
         if self.masked_words is not None and masked is not None and hidden is not None:
             encoder = encoder_of(self.model)
@@ -194,14 +200,33 @@ class Objective(nn.Module):
             losses["mlm"] = self.mlm_weight * self.masked_words(states, hidden, table)
         return losses
 
+    def average_gradients(self) -> None:
+        """Over processes, of what is trained beside the encoder; the encoder's own are averaged by the trainer."""
+        for name, parameter in self.named_parameters():
+            if get_world_size() > 1 and ".model." not in f".{name}":
+                parameter.grad = mean_over_processes(
+                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                )
+
     def own_state(self) -> dict[str, Tensor]:
         """What is trained beside the encoder: a learned temperature, the head for masked words."""
         return {name: value for name, value in self.state_dict().items() if ".model." not in f".{name}"}
 
 
-def make_contrast(
-    model: SentenceTransformer, recipe: EncoderRecipe
-) -> Callable[[Sequence[Tensor]], Tensor | dict[str, Tensor]]:
+def mean_over_processes(value: Tensor) -> Tensor:
+    """Of a tensor that every process has, without a gradient.
+
+    >>> mean_over_processes(torch.tensor(3.0))
+    tensor(3.)
+    """
+    if get_world_size() > 1:
+        value = value.detach().clone()
+        dist.all_reduce(value)
+        value /= get_world_size()
+    return value
+
+
+def make_contrast(model: SentenceTransformer, recipe: EncoderRecipe) -> Callable[..., Tensor | dict[str, Tensor]]:
     """The contrastive part of a recipe's objective; parts by name are logged one by one and added up."""
     if recipe.objective == "triplet":
         return Triplets(model, recipe.margin, recipe.squared)
@@ -217,7 +242,8 @@ def make_contrast(
 
 
 def encoder_of(model: nn.Module) -> PreTrainedModel:
-    """The transformer inside."""
+    """The transformer inside, whatever wraps the model for several processes."""
+    model = getattr(model, "module", model)
     assert isinstance(model, SentenceTransformer)
     encoder = model[0].auto_model
     assert isinstance(encoder, PreTrainedModel)

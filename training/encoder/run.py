@@ -1,9 +1,11 @@
-"""One run of `hardkuma encoder`: text, views, objective, and sentence-transformers' trainer, which does the rest."""
+"""One run of `hardkuma encoder`: text or pairs, views, objective, and sentence-transformers' trainer, which does the rest.
+
+Of several processes each reads and scores the text for itself and takes its part of every batch; the first one writes.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -13,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -30,19 +34,17 @@ from ...encoder_hardkuma import resolve_encoder
 from ...evaluation.baselines.encoder import SentenceEncoder
 from ...evaluation.encoder_tasks import read_scored_pairs
 from ..report import write_record
-from ..run import InterruptFlag, check_output, claim_output
-from ..store import texts_digest
+from ..run import PATIENCE, InterruptFlag, check_output, claim_output
 from ..texts import load_training_texts, split_held_out
 from .collator import DRAW, ROW, ViewCollator
-from .deletion import GATES
 from .geometry import GeometryEvaluator
-from .layers import freeze_lower_layers, reset_top_layers, switch_off_dropout
-from .objectives import Objective, encoder_of
-from .randomness import seeded
+from .layers import freeze_lower_layers, reset_top_layers, seeded, switch_off_dropout
+from .objectives import Objective, encoder_of, mean_over_processes
+from .pairs import Pair, mine_negatives, read_pairs
 from .recipe import EncoderRecipe
-from .registry import make_augmentation
 from .scorers import score_sentences
 from .sentence import Sentence, read_sentences
+from .views import GATES, make_augmentation
 
 OBJECTIVE = "objective.safetensors"
 
@@ -58,30 +60,24 @@ class EncoderRun:
 
     def __init__(self, recipe: EncoderRecipe, resume: bool = False, quiet: bool = False, overwrite: bool = False):
         self.recipe, self.output, self.started = recipe, Path(recipe.output), time.time()
-        self.quiet = quiet
-        check_alone()
+        self.processes = start_processes(recipe)
+        self.quiet = quiet or not self.processes.is_main_process
         check_output(recipe, resume, overwrite, last_checkpoint)
+        self.processes.wait_for_everyone()  # all have looked before anyone writes
         self.model = SentenceTransformer(
             resolve_encoder(recipe.encoder), device=None if torch.cuda.is_available() else "cpu"
         )
         self.model.model_card_data.generate_widget_examples = False  # rows of our dataset are numbers
         encoder = encoder_of(self.model)
-        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size, len(self.model.tokenizer))
+        augmentation = make_augmentation(recipe.view, encoder.config.hidden_size, self.model.tokenizer)
         if not recipe.dropout:
             switch_off_dropout(encoder)
-        texts = load_training_texts(recipe, self.log)
-        rows, held_out = split_held_out(np.arange(len(texts)), recipe.held_out, recipe.seed)
-        if len(held_out) < 2:
-            raise ValueError(
-                f"{len(texts)} sentences are too few: a fifth is held out to measure uniformity, which takes 2 at least. "
-                "Give 10 or more."
-            )
-        if len(rows) < recipe.batch_size:
-            raise ValueError(
-                f"{len(rows)} sentences are left for training, fewer than one batch of {recipe.batch_size}: "
-                "give more text or a smaller batch_size."
-            )
-        sentences = scored_sentences(self.model, recipe, texts, augmentation.measures)  # by the intact encoder
+        pairs = self._read_pairs()
+        rows, held_out = split_held_out(np.arange(len(pairs)), recipe.held_out, recipe.seed)
+        _check_enough(len(pairs), len(rows), len(held_out), recipe.batch_size)
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        number = {text: place for place, text in enumerate(texts)}
+        sentences = score_texts(self.model, recipe, texts, augmentation.measures)  # by the intact encoder
         reset_top_layers(encoder, recipe.reset_layers, recipe.seed)
         freeze_lower_layers(encoder, recipe.freeze_layers)
         collator = ViewCollator(
@@ -93,12 +89,15 @@ class EncoderRun:
             recipe.seed,
             recipe.mlm_weight > 0,
             recipe.both_sides,
+            [[number[text] for text in pair] for pair in pairs],
         )
         order = draw_rows(rows, recipe)
         self.total = len(order) // recipe.batch_size
         with seeded(recipe.seed, self.model.device):  # the head for masked words starts from random weights
             self.objective = Objective(self.model, recipe)
-        claim_output(recipe, resume, self.log, last_checkpoint)  # all is checked
+        if self.processes.is_main_process:
+            claim_output(recipe, resume, self.log, last_checkpoint)  # all is checked
+        self.processes.wait_for_everyone()
         self.checkpoint = last_checkpoint(self.output / "checkpoints", self.log)
         if self.checkpoint is not None:
             self.log(f"resuming from {self.checkpoint.name}.")
@@ -113,6 +112,22 @@ class EncoderRun:
             callbacks=[_Checkpointing(self.objective, self.interrupt)],
         )
 
+    def _read_pairs(self) -> list[Pair]:
+        """Every sentence with itself, or rows of columns; with hard negatives, which the first process mines for all."""
+        recipe = self.recipe
+        pairs: list[Pair]
+        if recipe.columns:
+            pairs = read_pairs(recipe, self.log)
+        else:
+            pairs = [(text, text) for text in load_training_texts(recipe, self.log)]
+        if recipe.mine_negatives and pairs:
+            mined = None
+            if self.processes.is_main_process:
+                mined = mine_negatives(pairs, self.model, recipe.mine_negatives, self.quiet)
+                self.log(f"hard negatives: {len(mined):,} of {len(pairs):,} rows have {recipe.mine_negatives}.")
+            pairs = broadcast_object_list([mined])[0]
+        return pairs
+
     def log(self, text: str) -> None:
         """Tell the user, unless they want quiet."""
         if not self.quiet:
@@ -124,7 +139,7 @@ class EncoderRun:
         return SentenceTransformerTrainingArguments(
             output_dir=str(self.output / "checkpoints"),
             max_steps=self.total,
-            per_device_train_batch_size=recipe.batch_size,
+            per_device_train_batch_size=recipe.batch_size // self.processes.num_processes,
             learning_rate=recipe.learning_rate,
             weight_decay=recipe.weight_decay,
             warmup_steps=int(recipe.warmup * self.total),
@@ -176,12 +191,14 @@ class EncoderRun:
     def complete(self) -> Path:
         """Write `model/`, a sentence-transformers folder, with recipe, record and log; the checkpoints go."""
         folder = self.output / "model"
-        with staged(folder) as stage:
-            self.model.save_pretrained(str(stage), create_model_card=False)
-            write_record(stage, self.recipe, time.time() - self.started, processes=1)
-            history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
-            write_atomically(stage / "log.jsonl", history)
-        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        if self.processes.is_main_process:
+            with staged(folder) as stage:
+                self.model.save_pretrained(str(stage), create_model_card=False)
+                write_record(stage, self.recipe, time.time() - self.started, self.processes.num_processes)
+                history = "".join(json.dumps(entry) + "\n" for entry in self.trainer.state.log_history)
+                write_atomically(stage / "log.jsonl", history)
+            shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        self.processes.wait_for_everyone()
         return folder
 
 
@@ -191,18 +208,26 @@ class _Checkpointing(TrainerCallback):
     def __init__(self, objective: Objective, interrupt: InterruptFlag):
         self.objective, self.interrupt = objective, interrupt
 
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.objective.average_gradients()
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        if self.interrupt.is_set:
+        asked = torch.tensor(float(self.interrupt.is_set), device=args.device)
+        if mean_over_processes(asked) > 0:  # any of them
             control.should_save = control.should_training_stop = True
         return control
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         folder = Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
-        own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
-        save_file(own, folder / OBJECTIVE)
-        seal_folder(folder)
+        PartialState().wait_for_everyone()  # each process writes its own state of what is random
+        if state.is_world_process_zero:
+            own = {name: value.detach().cpu().clone() for name, value in self.objective.own_state().items()}
+            save_file(own, folder / OBJECTIVE)
+            seal_folder(folder)
 
 
 def last_checkpoint(folder: Path, log: Callable[[str], None] = lambda text: None) -> Path | None:
@@ -245,41 +270,45 @@ def draw_rows(rows: np.ndarray, recipe: EncoderRecipe) -> list[int]:
     return order[: steps * size]
 
 
-_SCORED: dict[tuple[Any, ...], list[Sentence]] = {}  # of the last runs of this process: arms go by the same scores
-_SCORED_LIMIT = 4
-
-
-def scored_sentences(
+def score_texts(
     model: SentenceTransformer, recipe: EncoderRecipe, texts: Sequence[str], measures: Sequence[str]
 ) -> list[Sentence]:
     """Sentences with the scores that a view goes by: attention of the encoder as it was stored, gates of a checkpoint.
 
-    Runs of one process on the same text share them.
-
     Args:
         model: the recipe's encoder, before anything of it is reset or trained.
     """
-    key = (recipe.encoder, recipe.gates, recipe.max_tokens, tuple(measures), texts_digest(texts))
-    if key not in _SCORED:
-        scorer = SentenceEncoder(encoder_of(model), model.tokenizer)
-        sentences = read_sentences(scorer.tokenizer, texts, recipe.max_tokens)
-        for measure in measures:
-            judge = SentenceEncoder.from_model(load_model(recipe.gates)) if measure == GATES else scorer
-            judge.max_length = recipe.max_tokens
-            sentences = score_sentences(judge, texts, sentences, [measure])
-        if len(_SCORED) == _SCORED_LIMIT:
-            del _SCORED[next(iter(_SCORED))]
-        _SCORED[key] = sentences
-    return _SCORED[key]
+    scorer = SentenceEncoder(encoder_of(model), model.tokenizer)
+    sentences = read_sentences(scorer.tokenizer, texts, recipe.max_tokens)
+    for measure in measures:
+        judge = SentenceEncoder.from_model(load_model(recipe.gates)) if measure == GATES else scorer
+        judge.max_length = recipe.max_tokens
+        sentences = score_sentences(judge, texts, sentences, [measure])
+    return sentences
 
 
-def check_alone() -> None:
-    """Raise ValueError where several processes or GPUs would share a run: each batch is contrasted with itself alone.
+def start_processes(recipe: EncoderRecipe) -> PartialState:
+    """The processes of a run, one for each GPU; ValueError where they cannot share its batches."""
+    processes = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+    number, gpus = processes.num_processes, torch.cuda.device_count()
+    if number == 1 and gpus > 1:
+        raise ValueError(
+            f"{gpus} GPUs are visible to one process: start one for each (`accelerate launch -m hardkuma encoder ...`), or "
+            "set CUDA_VISIBLE_DEVICES to one."
+        )
+    if recipe.batch_size % number:
+        raise ValueError(f"batch_size must be a multiple of the {number} processes that share it, got {recipe.batch_size}.")
+    return processes
 
-    >>> check_alone()
-    """
-    processes, gpus = int(os.environ.get("WORLD_SIZE", "1")), torch.cuda.device_count()
-    if processes > 1:
-        raise ValueError(f"an encoder is trained by one process, and {processes} were started: leave out the launcher.")
-    if gpus > 1:
-        raise ValueError(f"an encoder is trained on one GPU, and {gpus} are visible: set CUDA_VISIBLE_DEVICES to one.")
+
+def _check_enough(read: int, trained: int, held_out: int, batch_size: int) -> None:
+    if held_out < 2:
+        raise ValueError(
+            f"{read} sentences are too few: a fifth is held out to measure uniformity, which takes 2 at least. "
+            "Give 10 or more."
+        )
+    if trained < batch_size:
+        raise ValueError(
+            f"{trained} sentences are left for training, fewer than one batch of {batch_size}: "
+            "give more text or a smaller batch_size."
+        )

@@ -14,8 +14,8 @@ from ...common.arguments import find_named
 from ...configuration_hardkuma import MEANING
 from ...evaluation.baselines.attention import received, rolled
 from ...evaluation.baselines.encoder import SentenceEncoder
-from .deletion import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 from .sentence import Sentence
+from .views import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 
 Scores = dict[str, Tensor]  # (batch, length) or (batch, length, n), by name
 

@@ -66,6 +66,16 @@ def test_infonce(model: SentenceTransformer, views: list[Tensor]) -> None:
         assert float(ranking(views)) == pytest.approx(sum(both) / 2, rel=1e-4)
 
 
+def test_infonce_with_hard_negatives(model: SentenceTransformer, views: list[Tensor]) -> None:
+    """Those of every text are negatives of all texts."""
+    anchors, positives, negatives = views
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        terms = [math.exp(cosine(anchor, other) / 0.3) for other in [*positives, *negatives]]
+        total -= math.log(terms[i] / sum(terms)) / len(anchors)
+    assert float(Ranking(model, 0.3)([anchors, positives], [negatives])) == pytest.approx(total, rel=1e-4)
+
+
 def test_nt_xent(model: SentenceTransformer, views: list[Tensor]) -> None:
     for learned in (False, True):
         ranking = Ranking(model, 0.3, learned, symmetric=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertForMaskedLM
 
 from hardkuma import HardKumaModel
 from hardkuma.configuration_hardkuma import MEANING
 from hardkuma.evaluation.baselines import SentenceEncoder
 from hardkuma.evaluation.baselines.toy import toy_tokenizer, toy_transformer
 from hardkuma.kumaraswamy_hardkuma import Kumaraswamy
-from hardkuma.training.encoder.deletion import lowest, number_to_drop
-from hardkuma.training.encoder.registry import AUGMENTATIONS, make_augmentation
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import Sentence, read_sentences
+from hardkuma.training.encoder.views import AUGMENTATIONS, lowest, make_augmentation, number_to_drop
 from tests.evaluation.baselines.test_attention import eager_attentions, naive_received, naive_rollout
 
 BEAR = "A brown bear is eating a small fish."
@@ -202,7 +204,63 @@ def test_dropout_alone_changes_nothing_and_no_words_stay_no_words() -> None:
     assert make_augmentation({"dropout": None})(sentence, draw()) is sentence
     empty = sentence_of("")
     for name in AUGMENTATIONS:
-        assert len(make_augmentation({name: None}, size=4)(empty, draw())) == 2
+        options = {"model": "not loaded"} if name == "mlm_replacement" else None
+        assert len(make_augmentation({name: options}, size=4)(empty, draw())) == 2
+
+
+def test_masked_tokens_are_drawn_from_a_language_model(tmp_path: Path) -> None:
+    """Of the tokens of words, floor(rate x tokens) are masked together; each gets a token by the model's chances."""
+    torch.manual_seed(0)
+    tokenizer = toy_tokenizer(["a", "brown", "bear", "is", "eating", "small", "fish", ".", "[MASK]"])
+    tokenizer.mask_token = "[MASK]"
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        initializer_range=1.0,
+    )
+    model = BertForMaskedLM(config).eval()
+    model.save_pretrained(tmp_path)
+    sentence = read_sentences(tokenizer, [BEAR], 64)[0]
+    view = make_augmentation({"mlm_replacement": {"model": str(tmp_path), "rate": 0.12}}, 4, tokenizer)
+    drawn: dict[int, list[int]] = {}
+    for seed in range(900):
+        random = draw(seed)
+        place = int(random.permutation(np.arange(1, 10))[0])  # floor(.12 x 9 tokens) = 1
+        other = view(sentence, draw(seed))
+        assert len(other) == len(sentence) and np.array_equal(np.delete(other.ids, place), np.delete(sentence.ids, place))
+        drawn.setdefault(place, []).append(int(other.ids[place]))
+    special = set(tokenizer.all_special_ids)
+    assert len(drawn) == 9
+    for place, ids in drawn.items():
+        masked = sentence.ids.copy()
+        masked[place] = tokenizer.mask_token_id
+        logits = model(input_ids=torch.tensor(masked)[None]).logits[0, place]
+        chances = {token: float(logits[token].exp()) for token in range(len(tokenizer)) if token not in special}
+        expected = max(chances, key=lambda token: chances[token])
+        share = chances[expected] / sum(chances.values())
+        assert ids.count(expected) / len(ids) == pytest.approx(share, abs=4 * (0.25 / len(ids)) ** 0.5)
+        assert not special & set(ids)
+    assert view(sentence, draw(3)).ids.tolist() == view(sentence, draw(3)).ids.tolist(), "by the draw alone"
+
+
+def test_a_language_model_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mlm_replacement: model must name a masked language model"):
+        make_augmentation({"mlm_replacement": None})
+    named = {"mlm_replacement": {"model": str(tmp_path)}}
+    assert make_augmentation(named).measures == [], "nothing is loaded to check options"
+    with pytest.raises(ValueError, match="no mask token"):
+        make_augmentation(named, 4, TOKENIZER)
+    tokenizer = toy_tokenizer(["a", "[MASK]"])
+    tokenizer.mask_token = "[MASK]"
+    with pytest.raises(ValueError, match="mlm_replacement: "):
+        make_augmentation(named, 4, tokenizer)  # an empty folder
+    config = BertConfig(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has 99 tokens and the encoder"):
+        make_augmentation(named, 4, tokenizer)
 
 
 def test_unknown_names_are_told() -> None:
