@@ -1,14 +1,14 @@
-"""Which view trains an encoder best? Arms and paired seeds, by the mean of seven STS tasks: the tables of docs/encoder.md.
+"""Which view trains an encoder best? The tables of docs/encoder.md: views and pairs, paired seeds, one budget.
 
-    python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms
-    python benchmarks/encoder_arms.py --data FOLDER --output runs/encoder_arms --seeds 0 --arms "dropout only" cropping
-    python benchmarks/encoder_arms.py --table --plot docs/encoder-arms.svg
+    python benchmarks/encoder_arms.py --data FOLDER                                   all arms; passes over what is kept
+    python benchmarks/encoder_arms.py --data FOLDER --seeds 0 --arms SimCSE "crop 10%"
+    python benchmarks/encoder_arms.py --table
 
-FOLDER holds wikitext2/, wnut17/, sts/ and stsb/. Seeds are paired: the same seed gives every arm the same weights of the
-reset layers and the same batches. All arms of a seed run before the next seed. It can be stopped at any moment: the same
-command passes over finished runs and goes on with an unfinished one from its last checkpoint. Nothing is chosen by STS: the
-last step is measured. Results are kept in benchmarks/results/encoder_arms.jsonl; those of other settings, views or, for
-arms that ask gates, of another released head are run again, and are not in the table. `--results new.jsonl` runs all anew.
+The encoder is a small BERT that this script pre-trains by masked words, on the text that the arms are trained on: one that
+contrast has not seen. The same seed gives every arm the same batches; nothing is chosen, and the last step is measured.
+FOLDER holds wikitext2/, registry/ (see recipes/released.yaml), stsb/, sts/ and transfer/. Results are kept in
+benchmarks/results/encoder_arms.jsonl; those of other settings, or of another released head for arms that ask gates, are run
+again. `--results new.jsonl` runs all anew.
 """
 
 from __future__ import annotations
@@ -16,54 +16,64 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
+import math
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from scipy.stats import t as student
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, get_linear_schedule_with_warmup
 
 from hardkuma import load_released
 from hardkuma.common.files import KeptResults, write_atomically
-from hardkuma.common.packages import versions
-from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.evaluation.encoder_tasks import STS_FILES, TaskData, evaluate_encoder, read_tasks
-from hardkuma.evaluation.report import bar_plot
+from hardkuma.evaluation.encoder_tasks import STS_FILES, evaluate_encoder, measure_similarity, read_scored_pairs, read_tasks
 from hardkuma.training.encoder.recipe import EncoderRecipe
 from hardkuma.training.encoder.run import EncoderRun
+from hardkuma.training.recipe import TextRecipe
+from hardkuma.training.texts import load_training_texts
 
 RESULTS = Path(__file__).with_name("results") / "encoder_arms.jsonl"
-# One token (ADD) or word (the others) of every eight tokens goes; a crop leaves three quarters of the words.
-EIGHTH, CROP = {"t": 8}, {"rate": 0.25}
+TEXT: dict[str, Any] = {"min_words": 6, "max_words": 24}
+SIZE, HEADS = 128, 2
+PRETRAINING: dict[str, Any] = {"steps": 1500, "batch_size": 64, "learning_rate": 1e-3}
+SETTINGS: dict[str, Any] = {
+    "layers": 2,
+    "pretraining": PRETRAINING,
+    "max_tokens": 32,
+    "batch_size": 64,
+    "max_steps": 200,
+    "learning_rate": 3e-4,
+    "warmup": 0.1,
+}
+PAIRED = "supervised pairs"
+# None is not trained at all. MLM and PAIRS stand for files that are made on the way.
 ARMS: Mapping[str, dict[str, Any] | None] = {
     "not trained": None,
-    "dropout only": {"dropout": None},
-    "random drop": {"random_deletion": EIGHTH},
-    "ADD naive": {"attention_naive": EIGHTH},
-    "ADD rollout": {"attention_rollout": EIGHTH},
-    "lowest gates": {"lowest_gates": EIGHTH},
-    "cropping": {"cropping": CROP},
-    "lowest gates + cropping": {"lowest_gates": EIGHTH, "cropping": CROP},
+    "SimCSE": {"view": {"dropout": None}},
+    "crop 10%": {"view": {"cropping": {"rate": 0.1}}},
+    "crop 20%": {"view": {"cropping": {"rate": 0.2}}},
+    "crop 30%": {"view": {"cropping": {"rate": 0.3}}},
+    "deletion 10%": {"view": {"random_deletion": {"rate": 0.1}}},
+    "deletion 20%": {"view": {"random_deletion": {"rate": 0.2}}},
+    "deletion 30%": {"view": {"random_deletion": {"rate": 0.3}}},
+    "delete one word": {"view": {"random_deletion": {"k": 1, "t": 1}}},
+    "no dropout, one word": {"view": {"random_deletion": {"k": 1, "t": 1}}, "dropout": False},
+    "MLM 15%": {"view": {"mlm_replacement": {"model": "MLM", "rate": 0.15}}},
+    "ADD naive": {"view": {"attention_naive": {"t": 8}}},
+    "ADD rollout": {"view": {"attention_rollout": {"t": 8}}},
+    "ConSERT": {"view": {"feature_cutoff": {"rate": 0.2}, "token_shuffling": None}, "objective": "nt_xent"},
+    "lowest gates": {"view": {"lowest_gates": {"t": 8}}},
+    "sampled gates": {"view": {"sampled_gates": {"t": 8}}},
+    PAIRED: {"data": ["PAIRS"], "columns": ["text", "positive"], "min_words": 4},
 }
-TEXT = ("wikitext2/valid.txt", "wikitext2/test.txt", "wnut17/train.conll")
-SETTINGS: dict[str, Any] = {
-    "reset_layers": 2,
-    "freeze_layers": 4,
-    "min_words": 6,
-    "max_words": 12,
-    "max_tokens": 20,
-    "batch_size": 64,
-    "max_steps": 300,
-    "learning_rate": 3e-5,
-    "warmup": 0.1,
-    "evaluate_every": 100,
-    "checkpoint_every": 50,
-}
-OTHERS = [arm for arm in ARMS if arm != "dropout only"]
-PAIRS = (*((arm, "dropout only") for arm in OTHERS), ("lowest gates", "ADD naive"))
+MEASURES = ("STS-B dev", "STS average", "transfer")
+TRANSFER = ("CR", "TREC")  # those that take seconds
 
 
 @functools.cache
@@ -75,107 +85,150 @@ def head_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def asks_gates(arm: str) -> bool:
-    return any("gates" in name for name in ARMS.get(arm) or {})
+def head_of(arm: str) -> str | None:
+    """The head that an arm asks."""
+    return head_digest() if "gates" in arm else None
 
 
 def is_current(entry: Mapping[str, Any]) -> bool:
-    """Whether a result is of today's settings, of today's view of its arm and, where that asks gates, of today's head."""
-    if entry["settings"] != SETTINGS or entry["arm"] not in ARMS or entry["view"] != ARMS[entry["arm"]]:
+    """Whether a result is of today's settings, of today's arm and, where that asks gates, of today's head."""
+    arm = entry["arm"]
+    if entry["settings"] != SETTINGS or arm not in ARMS or entry["options"] != ARMS[arm]:
         return False
-    return not asks_gates(entry["arm"]) or entry.get("head") == head_digest()
+    return entry["head"] == head_of(arm)
 
 
-def run(arm: str, seed: int, data: Path, output: Path, tasks: TaskData, keep: bool) -> dict[str, Any]:
-    """Train and measure one arm with one seed; an interrupted run goes on."""
-    folder, view = output / f"{arm.replace(' + ', '-').replace(' ', '_')}-{seed}", ARMS[arm]
-    sources = ["bundled", *(str(data / path) for path in TEXT)]
-    settings = {**SETTINGS, "view": view} if view else {**SETTINGS, "max_steps": 0}
-    recipe = EncoderRecipe(data=sources, seed=seed, output=str(folder), **settings)
-    started, processor = time.time(), time.process_time()
-    trained = EncoderRun(recipe, resume=True, quiet=True, overwrite=True)
+def sources(data: Path) -> list[str]:
+    """The text of pre-training and of every arm but the pairs; no benchmark reads it."""
+    return ["bundled", str(data / "wikitext2/valid.txt"), *sorted(map(str, (data / "registry").glob("*.txt")))]
+
+
+def pretrain(texts: Sequence[str], layers: int, folder: Path) -> None:
+    """A BERT of random weights, trained to guess masked words: `mlm`, and `encoder` with mean pooling."""
+    if (folder / "encoder" / "modules.json").is_file():
+        return
+    torch.manual_seed(0)
+    tokenizer, steps = load_released()[1], PRETRAINING["steps"]
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=SIZE,
+        num_hidden_layers=layers,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * SIZE,
+        max_position_embeddings=128,
+    )
+    model = BertForMaskedLM(config).train()
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PRETRAINING["learning_rate"], weight_decay=0.01)
+    schedule = get_linear_schedule_with_warmup(optimizer, steps // 20, steps)
+    ids = tokenizer(list(texts), truncation=True, max_length=SETTINGS["max_tokens"])["input_ids"]
+    for step in range(steps):
+        rows = torch.randint(len(ids), (PRETRAINING["batch_size"],)).tolist()
+        batch = collate([{"input_ids": ids[row]} for row in rows])
+        mask = (batch["input_ids"] != tokenizer.pad_token_id).long()
+        chosen = batch["labels"] != -100
+        states = model.bert(input_ids=batch["input_ids"], attention_mask=mask).last_hidden_state
+        loss = torch.nn.functional.cross_entropy(model.cls(states[chosen]), batch["labels"][chosen])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 250 == 0 or step == steps - 1:
+            print(f"masked words, step {step}: {float(loss):.3f}", file=sys.stderr)
+    model.eval().save_pretrained(folder / "mlm")
+    tokenizer.save_pretrained(folder / "mlm")
+    model.bert.save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    transformer = Transformer(str(folder / "bert"), max_seq_length=128)
+    encoder = SentenceTransformer(modules=[transformer, Pooling(SIZE, "mean")], device="cpu")
+    encoder.save_pretrained(str(folder / "encoder"), create_model_card=False)
+
+
+def write_pairs(data: Path, path: Path) -> None:
+    """STS-B train pairs of score 4 and more and MRPC's paraphrases, without sentences that the tables read: many are of
+    STS 2012 to 2016."""
+    columns = STS_FILES["STS-B"][1]
+    scored, dev = (read_scored_pairs(data / f"stsb/sts-{part}.csv", columns) for part in ("train", "dev"))
+    known = {*read_tasks(data, list(STS_FILES)).texts(), *dev.first, *dev.second}
+    rows = [row for *row, score in zip(scored.first, scored.second, scored.scores, strict=True) if score >= 4]
+    lines = (data / "transfer/mrpc.train.tsv").read_text(encoding="utf-8").split("\n")
+    rows += [line.split("\t")[1:3] for line in lines if line.startswith("1\t")]
+    usable = [row for row in rows if not known & set(row)]
+    print(f"pairs: {len(usable)} of {len(rows)}; the others are read by the tables", file=sys.stderr)
+    write_atomically(path, "text\tpositive\n" + "".join(f"{one}\t{two}\n" for one, two in usable))
+
+
+def measure(model: SentenceTransformer, data: Path) -> dict[str, Any]:
+    """STS-B dev, the mean of seven STS tasks, the mean of some transfer tasks, in points, and every task."""
+    encode = functools.partial(model.encode, batch_size=128, show_progress_bar=False)
+    dev = measure_similarity(read_scored_pairs(data / "stsb/sts-dev.csv", STS_FILES["STS-B"][1]), encode)
+    found = evaluate_encoder(encode, read_tasks(data, [*STS_FILES, *TRANSFER]))
+    tasks = {name: value.together for name, value in found.similarity.items()}
+    values = (dev.together, statistics.mean(tasks.values()), statistics.mean(found.accuracy.values()))
+    points = {name: round(100 * value, 2) for name, value in zip(MEASURES, values, strict=True)}
+    return {**points, "tasks": {name: round(100 * value, 2) for name, value in {**tasks, **found.accuracy}.items()}}
+
+
+def run(arm: str, seed: int, data: Path, output: Path, keep: bool) -> dict[str, Any]:
+    """Train and measure one arm with one seed."""
+    options, start = ARMS[arm], output / f"start-{SETTINGS['layers']}"
+    entry = {"arm": arm, "seed": seed, "options": options, "settings": SETTINGS, "head": head_of(arm)}
+    if options is None:
+        return {**entry, **measure(SentenceTransformer(str(start / "encoder"), device="cpu"), data)}
+    places = {"MLM": str(start / "mlm"), "PAIRS": str(output / "pairs.tsv")}
+    values = {"data": sources(data), **TEXT, **{key: value for key, value in SETTINGS.items() if key in RECIPE_KEYS}}
+    values |= _with_places(options, places)
+    folder = output / f"{arm.replace(' ', '_').replace('%', '').replace(',', '')}-{seed}"
+    every = {"evaluate_every": 10_000, "checkpoint_every": 10_000}
+    recipe = EncoderRecipe(encoder=str(start / "encoder"), seed=seed, output=str(folder), **every, **values)
+    trained = EncoderRun(recipe, quiet=True, overwrite=True)
     if not trained.run():
         raise KeyboardInterrupt
-    model = trained.complete()
-    training, history = time.process_time() - processor, trained.trainer.state.log_history
-    encoder = SentenceEncoder.load(model)
-    measured = evaluate_encoder(lambda texts: encoder.encode(texts).numpy(), tasks)
-    # Of the last step; an encoder that is not trained has no log.
-    last = {key: value for entry in history for key, value in entry.items()}
-    entry = {
-        "arm": arm,
-        "seed": seed,
-        "view": view,
-        "settings": SETTINGS,
-        "head": head_digest() if asks_gates(arm) else None,
-        "average": round(100 * statistics.mean(value.together for value in measured.similarity.values()), 4),
-        "sts": {name: value.together for name, value in measured.similarity.items()},
-        "sts_mean_of_subsets": {name: value.mean for name, value in measured.similarity.items()},
-        "alignment": last.get("eval_alignment"),
-        "uniformity": last.get("eval_uniformity"),
-        "loss": last.get("loss"),
-        "processor_seconds": round(training),
-        "seconds": round(time.time() - started),
-        "versions": versions(),
-    }
-    if not keep:
-        shutil.rmtree(model)
-    return entry
+    if keep:
+        trained.complete()
+    else:
+        shutil.rmtree(folder)
+    return {**entry, **measure(trained.model.eval(), data)}
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95% interval by Student's t; without bounds for fewer than two values."""
-    mean = statistics.mean(values)
-    if len(values) < 2:
-        return mean, float("nan"), float("nan")
-    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return mean, mean - half, mean + half
+RECIPE_KEYS = ("max_tokens", "batch_size", "max_steps", "learning_rate", "warmup")
 
 
-def averages(known: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """STS average in points, by arm and seed."""
-    found: dict[str, dict[int, float]] = {arm: {} for arm in ARMS}
-    for entry in known:
-        found[entry["arm"]][entry["seed"]] = entry["average"]
-    return {arm: values for arm, values in found.items() if values}
-
-
-def differences(values: Mapping[str, Mapping[int, float]], arm: str, other: str) -> dict[int, float]:
-    """arm - other by seed, of the seeds that both have."""
-    one, two = values.get(arm, {}), values.get(other, {})
-    return {seed: one[seed] - two[seed] for seed in sorted(set(one) & set(two))}
+def _with_places(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_places(item, places) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_places(item, places) for item in value]
+    return places.get(value, value) if isinstance(value, str) else value
 
 
 def table(known: Sequence[Mapping[str, Any]]) -> str:
-    """Means with intervals, and paired differences."""
-    values = averages(known)
-    lines = ["| view | seeds | STS average [95% interval] | each seed |", "|---|---:|---:|---|"]
-    for arm, by_seed in values.items():
-        each = ", ".join(f"{by_seed[seed]:.2f}" for seed in sorted(by_seed))
-        lines.append(f"| {arm} | {len(by_seed)} | {_shown(list(by_seed.values()))} | {each} |")
-    lines += ["", "| paired difference of STS averages | seeds | mean [95% interval] | each seed |", "|---|---:|---:|---|"]
-    for arm, other in PAIRS:
-        if paired := differences(values, arm, other):
-            each = ", ".join(f"{value:+.2f}" for value in paired.values())
-            lines.append(f"| {arm} - {other} | {len(paired)} | {_shown(list(paired.values()), '+')} | {each} |")
+    """Means over seeds, each seed's STS average, and the paired difference to SimCSE with its 95% interval."""
+    head = f"| | seeds | {' | '.join(MEASURES)} | each seed | STS average - SimCSE |"
+    lines = [head, "|---|---:|---:|---:|---:|---|---:|"]
+    by_arm = {arm: {entry["seed"]: entry for entry in known if entry["arm"] == arm} for arm in ARMS}
+    for arm, entries in by_arm.items():
+        if not entries:
+            continue
+        means = " | ".join(f"{statistics.mean(entry[name] for entry in entries.values()):.2f}" for name in MEASURES)
+        each = ", ".join(f"{entries[seed]['STS average']:.2f}" for seed in sorted(entries))
+        both = [seed for seed in entries if seed in by_arm["SimCSE"] and arm != "SimCSE"]
+        lines.append(
+            f"| {arm} | {len(entries)} | {means} | {each} | "
+            f"{_interval([entries[seed]['STS average'] - by_arm['SimCSE'][seed]['STS average'] for seed in both])} |"
+        )
     return "\n".join(lines)
 
 
-def _shown(values: Sequence[float], sign: str = "") -> str:
-    mean, low, high = interval(values)
-    bounds = f" [{low:{sign}.2f}, {high:{sign}.2f}]" if len(values) > 1 else ""
-    return f"{mean:{sign}.2f}{bounds}"
-
-
-def plot(known: Sequence[Mapping[str, Any]]) -> str:
-    """Paired differences to dropout only, a bar for each seed, as SVG."""
-    values = averages(known)
-    arms = [arm for arm in OTHERS if arm in values]
-    seeds = sorted({seed for by_seed in values.values() for seed in by_seed})
-    bars = {
-        f"seed {seed}": [differences(values, arm, "dropout only").get(seed, float("nan")) for arm in arms] for seed in seeds
-    }
-    return bar_plot(arms, bars, "STS average, difference to dropout only (points)", "encoder arms")
+def _interval(values: Sequence[float]) -> str:
+    """Mean and, of two values or more, the 95% interval by Student's t."""
+    if not values:
+        return ""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return f"{mean:+.2f}"
+    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
 def main() -> int:
@@ -183,31 +236,29 @@ def main() -> int:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--output", type=Path, default=Path("runs/encoder_arms"))
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), metavar="ARM", default=list(ARMS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--keep-models", type=int, nargs="*", default=[0], metavar="SEED", help="seeds whose models stay")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--layers", type=int, help="of another encoder, for --results of its own")
+    parser.add_argument("--keep-models", nargs="*", default=["SimCSE"], metavar="ARM", help="arms whose models stay")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print what is known and stop")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot of what is known here")
     options = parser.parse_args()
+    if options.layers is not None:
+        SETTINGS["layers"] = options.layers
     results = KeptResults(options.results, ["arm", "seed"])
     if not options.table:
         if options.data is None:
             parser.error("--data FOLDER is needed to run arms")
-        tasks = read_tasks(options.data, list(STS_FILES))
+        texts = load_training_texts(TextRecipe(data=sources(options.data), **TEXT))
+        pretrain(texts, SETTINGS["layers"], options.output / f"start-{SETTINGS['layers']}")
+        write_pairs(options.data, options.output / "pairs.tsv")
         for seed in options.seeds:
             for arm in options.arms:
                 if any((entry["arm"], entry["seed"]) == (arm, seed) and is_current(entry) for entry in results.entries()):
                     continue
-                entry = run(arm, seed, options.data, options.output, tasks, seed in options.keep_models)
+                entry = run(arm, seed, options.data, options.output, arm in options.keep_models)
                 results.put(entry)
-                print(f"{arm}, seed {seed}, {entry['seconds']} s: {entry['average']:.2f}", flush=True)
-    stored = results.entries()
-    known = [entry for entry in stored if is_current(entry)]
-    if not known:
-        parser.error(f"{options.results} holds no results of these settings ({len(stored)} of others)")
-    print(table(known))
-    if options.plot is not None:
-        write_atomically(options.plot, plot(known))
+                print(arm, seed, {name: entry[name] for name in MEASURES}, file=sys.stderr)
+    print(table([entry for entry in results.entries() if is_current(entry)]))
     return 0
 
 

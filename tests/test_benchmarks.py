@@ -79,13 +79,13 @@ def test_encoder_arms_list_results_of_their_own_settings_and_head_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arms = load("encoder_arms")
-    known = {"average": 50.0, "settings": arms["SETTINGS"]}
-    gates = {**known, "arm": "lowest gates", "view": arms["ARMS"]["lowest gates"]}
+    known = {**dict.fromkeys(arms["MEASURES"], 50.0), "settings": arms["SETTINGS"], "head": None}
+    gates = {**known, "arm": "lowest gates", "options": arms["ARMS"]["lowest gates"]}
     entries = [
-        {**known, "arm": "cropping", "seed": 0, "view": arms["ARMS"]["cropping"]},
-        {**known, "arm": "random drop", "seed": 0, "view": {"random_deletion": {"t": 4}}},  # another view
-        {**known, "arm": "dropout only", "seed": 0, "view": {"dropout": None}, "settings": {"max_steps": 3}},
-        {**known, "arm": "an arm of old", "seed": 0, "view": {"dropout": None}},
+        {**known, "arm": "crop 10%", "seed": 0, "options": arms["ARMS"]["crop 10%"]},
+        {**known, "arm": "ADD naive", "seed": 0, "options": {"view": {"attention_naive": {"t": 4}}}},  # another view
+        {**known, "arm": "ConSERT", "seed": 0, "options": arms["ARMS"]["ConSERT"], "settings": {"max_steps": 3}},
+        {**known, "arm": "an arm of old", "seed": 0, "options": {"view": {"dropout": None}}},
         {**gates, "seed": 0, "head": arms["head_digest"]()},
         {**gates, "seed": 1, "head": "of another head"},
         {**gates, "seed": 2},
@@ -97,8 +97,8 @@ def test_encoder_arms_list_results_of_their_own_settings_and_head_alone(
     with pytest.raises(SystemExit):
         runpy.run_path(str(path), run_name="__main__")
     shown = capsys.readouterr().out
-    assert "| cropping | 1 | 50.00 |" in shown and "| lowest gates | 1 | 50.00 |" in shown
-    assert not any(name in shown for name in ("random drop", "dropout only", "an arm of old"))
+    assert "| crop 10% | 1 | 50.00 |" in shown and "| lowest gates | 1 | 50.00 |" in shown
+    assert not any(name in shown for name in ("ADD naive", "ConSERT", "an arm of old"))
 
 
 def test_encoder_arms_that_are_kept_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
