@@ -205,7 +205,7 @@ def _with_places(value: Any, places: Mapping[str, str]) -> Any:
 def table(known: Sequence[Mapping[str, Any]]) -> str:
     """Means over seeds, each seed's STS average, and the paired difference to SimCSE with its 95% interval."""
     head = f"| | seeds | {' | '.join(MEASURES)} | each seed | STS average - SimCSE |"
-    lines = [head, "|---|---:|---:|---:|---:|---|---:|"]
+    lines = [head, "|---|---:|---:|---:|---:|---|---:|"] if known else []
     by_arm = {arm: {entry["seed"]: entry for entry in known if entry["arm"] == arm} for arm in ARMS}
     for arm, entries in by_arm.items():
         if not entries:
