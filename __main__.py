@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, Command] = {
 DELEGATED_COMMANDS = {
     "demo": ("start the demonstration page on this machine", ".apps.page.serve"),
     "train": ("train gates on unlabelled text", ".train"),
-    "encoder": ("train a sentence encoder by contrast, on unlabelled text or pairs", ".cli.encoder"),
+    "encoder": ("train a sentence encoder by contrast, on unlabelled text or pairs", ".training.encoder.main"),
     "benchmark": (benchmark.SUMMARY, ".cli.benchmark"),
 }
 # Packages of a command, by the extra that brings them.

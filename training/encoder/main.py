@@ -20,15 +20,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from ...common.files import OutputHeld, hold_output, push_folder
+from ..arguments import parse_arguments
+from .recipe import EncoderRecipe, load_encoder_recipe
+
 DEFAULT = "simcse"
 
 
 def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
     """Parse, train, save; 0 when done, 130 after Ctrl-C, 1 (2 for an argument) with one sentence on what is wrong."""
-    from ..common.files import OutputHeld, hold_output, push_folder
-    from ..training.arguments import parse_arguments
-    from ..training.encoder.recipe import EncoderRecipe, load_encoder_recipe
-
     try:
         arguments = parse_arguments(words, prog, __doc__ or "", EncoderRecipe, DEFAULT)
         if isinstance(arguments, str):
@@ -43,7 +43,7 @@ def main(words: Sequence[str], prog: str = "hardkuma encoder") -> int:
         # Importing these takes seconds, which `--help` and a wrong argument should not.
         from transformers.utils import logging as transformers_logging
 
-        from ..training.encoder.run import EncoderRun
+        from .run import EncoderRun
 
         transformers_logging.disable_progress_bar()
         with hold_output(recipe.output) if is_first else nullcontext():
