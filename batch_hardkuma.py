@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -106,6 +106,15 @@ class TokenBatch:
     def restore(self, tensor: Tensor, dim: int = 1) -> Tensor:
         """A tensor with the length at `dim`, (batch, ...), on the caller's padding side again."""
         return _take(tensor, self.to_caller, dim)
+
+
+class TokenInputs(TypedDict, total=False):
+    """What may be known of tokens beside what a tokenizer gives; `HardKumaModel.forward` says what each is."""
+
+    special_tokens_mask: Tensor | None  # (batch, length)
+    surface_ids: Tensor | None  # (batch, length)
+    inputs_embeds: Tensor | None  # (batch, length, size)
+    continues: Tensor | None  # (batch, length)
 
 
 class EncodedTokens(TypedDict, total=False):
@@ -241,26 +250,21 @@ def prepare(
     input_ids: Tensor | None,
     mask: Tensor | None = None,
     token_type_ids: Tensor | None = None,
-    special: Tensor | None = None,
-    surface_ids: Tensor | None = None,
-    inputs_embeds: Tensor | None = None,
-    continues: Tensor | None = None,
     roles: Tensor | None = None,
+    **others: Unpack[TokenInputs],
 ) -> TokenBatch:
     """Check shapes, length and classes; move padding to the right.
 
     Without `continues` words are what the vocabulary's `roles` say (see `token_roles`), or else single tokens.
     """
+    unknown = others.keys() - TokenInputs.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"tokens have no {sorted(unknown)[0]!r}; known: {', '.join(TokenInputs.__annotations__)}.")
+    inputs_embeds, continues = others.pop("inputs_embeds", None), others.get("continues")
+    special, surface_ids = others.get("special_tokens_mask"), others.get("surface_ids")
     shape = _shape(input_ids, inputs_embeds)
-    others = {
-        "attention_mask": mask,
-        "token_type_ids": token_type_ids,
-        "special_tokens_mask": special,
-        "surface_ids": surface_ids,
-        "continues": continues,
-    }
-    for name, tensor in others.items():
-        if tensor is not None and tensor.shape != shape:
+    for name, tensor in {"attention_mask": mask, "token_type_ids": token_type_ids, **others}.items():
+        if isinstance(tensor, Tensor) and tensor.shape != shape:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)} but input_ids has {tuple(shape)}; "
                 "pass both from the same tokenizer call."

@@ -640,6 +640,14 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         """The HardKumaModel itself, from inside any wrapper of it."""
         return getattr(self, self.base_model_prefix, self)
 
+    def get_input_embeddings(self) -> nn.Module:
+        return self._base().encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        base = self._base()
+        base.encoder.set_input_embeddings(value)
+        base.gate_head.resize_vocabulary(len(embedding_table(base.encoder)))
+
     def encoder_fingerprint(self) -> str:
         """SHA-256 over the encoder's tensors as they are now; computed again when they have changed. What torch does not
         count (a change through `.data`) shows in a sample of the values, unless it is of a few of them; what is saved is

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
@@ -35,6 +35,7 @@ from .attention_hardkuma import AttentionTap, run_encoder
 from .batch_hardkuma import (
     EncodedTokens,
     TokenBatch,
+    TokenInputs,
     attendable,
     content_mask,
     prepare,
@@ -53,7 +54,6 @@ from .encoder_hardkuma import (
     encode,
     encode_kept,
 )
-from .features_hardkuma import WordFeatures
 from .gate_head_hardkuma import GateHead, WordGates
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
@@ -101,12 +101,23 @@ class HardKumaOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
 
 
-class TrainingOptions(TypedDict, total=False):
-    """What a training loop hands to `HardKumaModel.forward` beside the tokens."""
+class ClassifierOptions(TypedDict, total=False):
+    """What a training loop hands to `HardKumaForSequenceClassification.forward` beside the tokens."""
 
     noise: Tensor | None  # (batch, K, length) uniform noise for the training gates, drawn if not given
     encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
+
+
+class TrainingOptions(ClassifierOptions, total=False):
+    """What a training loop hands to `HardKumaModel.forward` beside the tokens."""
+
     return_rows: bool  # return `LossRows` instead, for a loss over several forward passes (see `losses_of`)
+
+
+def _check_options(options: Mapping[str, Any], known: type[ClassifierOptions]) -> None:
+    for name in options:
+        if name not in known.__annotations__:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}.")
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -152,13 +163,6 @@ class HardKumaModel(HardKumaPreTrainedModel):
         self.encoder.train(mode and self._encoder_is_trained)
         return self
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-        self.gate_head.resize_vocabulary(len(embedding_table(self.encoder)))
-
     def _embed(self, input_ids: Tensor) -> Tensor:
         """(batch, length, size) input embeddings. What the gate head is given is this function and not the module, which
         tools for offloading would try to move along with the head's other inputs."""
@@ -203,11 +207,14 @@ class HardKumaModel(HardKumaPreTrainedModel):
             options: of a training loop, see [`TrainingOptions`].
         """
         config = self.config
-        unknown = options.keys() - TrainingOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"HardKumaModel.forward() got an unexpected keyword argument {sorted(unknown)[0]!r}.")
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        batch, chosen = self.prepare(*given), self._chosen(selector)
+        _check_options(options, TrainingOptions)
+        others = TokenInputs(
+            special_tokens_mask=special_tokens_mask,
+            surface_ids=surface_ids,
+            inputs_embeds=inputs_embeds,
+            continues=continues,
+        )
+        batch, chosen = self.prepare(input_ids, attention_mask, token_type_ids, **others), self._chosen(selector)
         needs_loss = return_loss or options.get("return_rows", False)
         if return_loss and len(batch.mask) * world_size() < 2:
             raise ValueError(
@@ -261,14 +268,10 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        continues: Tensor | None = None,
+        **others: Unpack[TokenInputs],
     ) -> TokenBatch:
         """The tokens as the encoder takes them: checked, padded on the right, with their words; arguments of `forward`."""
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        return prepare(self.config, *given, self.gate_head.roles)
+        return prepare(self.config, input_ids, attention_mask, token_type_ids, self.gate_head.roles, **others)
 
     def encode_batch(
         self,
@@ -457,10 +460,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        special_tokens_mask: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
         selector: str | None = None,
+        **others: Unpack[TokenInputs],
     ) -> Tensor:
         """`gate_probs` as `forward` gives them, (batch, [K,] length), and nothing else. Where the selector reads inner
         layers alone, the encoder stops there: cheaper than a sentence embedding.
@@ -471,8 +472,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> torch.equal(model.gate_probabilities(**inputs), model(**inputs).gate_probs)
         True
         """
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, None, continues)
-        batch, chosen = self.prepare(*given), self._chosen(selector)
+        batch, chosen = self.prepare(input_ids, attention_mask, token_type_ids, **others), self._chosen(selector)
         encoded = self._encode(batch, chosen, whole=False)
         with without_autocast(batch.mask.device):
             words = self.gate_head(encoded, batch, chosen, self._embed)
@@ -526,9 +526,8 @@ class HardKumaModel(HardKumaPreTrainedModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        surface_ids: Tensor | None = None,
-        continues: Tensor | None = None,
         encoded: EncodedTokens | None = None,
+        **others: Unpack[TokenInputs],
     ) -> tuple[Tensor, Tensor]:
         """What one selector reads of each word, and which words can be selected: a frozen encoder needs to run only once.
 
@@ -543,14 +542,11 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> x.shape, counts
         (torch.Size([8, 384]), tensor([6, 2]))
         """
-        batch = self.prepare(input_ids, attention_mask, token_type_ids, None, surface_ids, None, continues)
-        features = self._features(selector, batch, encoded)
+        batch = self.prepare(input_ids, attention_mask, token_type_ids, **others)
+        passed = self._encode(batch, [selector], encoded)
+        features = self.gate_head.features(passed, batch, [selector], self._embed)[0]
         with without_autocast(batch.mask.device):
             return self.gate_head.selector_inputs(selector, features)[features.content], features.content.sum(-1)
-
-    def _features(self, selector: int, batch: TokenBatch, stored: EncodedTokens | None) -> WordFeatures:
-        passed = self._encode(batch, [selector], stored)
-        return self.gate_head.features(passed, batch, [selector], self._embed)[0]
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor:
         """Sentence embeddings of chosen tokens alone, by running the encoder without the others; special tokens stay.
@@ -771,12 +767,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         self.register_load_state_dict_pre_hook(_add_base_prefix)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.hardkuma.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.hardkuma.set_input_embeddings(value)
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -829,13 +819,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         )
         return_dict = self.config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
-
-
-class ClassifierOptions(TypedDict, total=False):
-    """What a training loop hands to `HardKumaForSequenceClassification.forward` beside the tokens."""
-
-    noise: Tensor | None  # (batch, 1, length) uniform noise for the training gates, drawn if not given
-    encoded: EncodedTokens | None  # what `encode_tokens` gave for these inputs earlier, to save the encoder's pass
 
 
 @dataclass
@@ -898,12 +881,6 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         self._keep_in_fp32_modules_strict = ["classifier"]
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.hardkuma.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.hardkuma.set_input_embeddings(value)
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -931,13 +908,16 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
             output_attentions, output_hidden_states, return_dict: as in every transformers model.
             options: of a training loop, see [`ClassifierOptions`].
         """
-        unknown = options.keys() - ClassifierOptions.__annotations__.keys()
-        if unknown:
-            name = f"{type(self).__name__}.forward()"
-            raise TypeError(f"{name} got an unexpected keyword argument {sorted(unknown)[0]!r}.")
+        _check_options(options, ClassifierOptions)
         base, config = self.hardkuma, self.config
-        given = (input_ids, attention_mask, token_type_ids, special_tokens_mask, surface_ids, inputs_embeds, continues)
-        batch, number = base.prepare(*given), config.find_selector(selector, default=TASK)
+        others = TokenInputs(
+            special_tokens_mask=special_tokens_mask,
+            surface_ids=surface_ids,
+            inputs_embeds=inputs_embeds,
+            continues=continues,
+        )
+        batch = base.prepare(input_ids, attention_mask, token_type_ids, **others)
+        number = config.find_selector(selector, default=TASK)
         hidden = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         attentions = bool(config.output_attentions if output_attentions is None else output_attentions)
         whole = config.view == "hidden" or hidden or attentions
