@@ -13,7 +13,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
@@ -439,6 +439,7 @@ def _settings_table(config: HardKumaConfig) -> str:
 
 USUAL_LENGTH = 512  # tokens, where neither encoder nor tokenizer says how many
 HUB_OPTIONS = ("revision", "token", "cache_dir", "local_files_only")
+CLASS_OPTIONS = ("id2label", "num_labels", "problem_type")  # fields of the config that `from_pretrained` takes by name
 
 
 class HardKumaPreTrainedModel(PreTrainedModel):
@@ -551,7 +552,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         hub: dict[str, Any] = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
         config: Any = kwargs.get("config")
         if config is None and path is not None:
-            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub)
+            classes = {name: kwargs.pop(name) for name in CLASS_OPTIONS if name in kwargs}
+            config = kwargs["config"] = cls.config_class.from_pretrained(path, **hub, **classes)
         if config is not None and config.model_type != cls.config_class.model_type:
             raise ValueError(
                 f"{path} holds a {config.model_type!r} model, not 'hardkuma'; "
@@ -604,6 +606,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         base = model._base()
         base.name_or_path = path  # where its card's fields are
         weights = _read_weights(path, hub)
+        _check_classes(weights, model, path)
         classifier = {key.removeprefix(CLASSIFIER): weights.pop(key) for key in list(weights) if key.startswith(CLASSIFIER)}
         _load_gate_head(base.gate_head, weights, path)
         if hasattr(model, "classifier"):
@@ -807,6 +810,17 @@ def _check_classified(names: Any, is_new: bool, path: object) -> None:
         )
 
 
+def _check_classes(weights: Mapping[str, Tensor], model: nn.Module, path: object) -> None:
+    """A stored classifier has a row for each class that the config names."""
+    classifier = getattr(model, "classifier", None)
+    stored = {tuple(value.shape[:1]) for name, value in weights.items() if name.startswith(CLASSIFIER)}
+    if classifier is not None and stored and stored != {(classifier.out_features,)}:
+        raise ValueError(
+            f"id2label names {classifier.out_features} classes, but the classifier in {path} is of "
+            f"{' and '.join(str(*rows) for rows in sorted(stored))}; give a name to each of those."
+        )
+
+
 def _explain_broken_weights(error: Exception, path: object) -> None:
     """Raise a broken weights file in words; any other error is left to the caller."""
     if type(error).__name__ == "SafetensorError":  # by name: safetensors is not ours to import here
@@ -830,12 +844,14 @@ def _check_fit(
 ) -> None:
     """Compare names and shapes of a checkpoint's weights with those that its config asks for, before anything is loaded or
     made room for; with `resized` shapes may differ."""
-    stored = _stored_tensors(path, variant, hub).items()
-    # A classifier of texts may come along, and is not what every model class wants.
-    found = {name: tuple(value.shape) for name, value in stored if not name.startswith(CLASSIFIER)}
+    stored = _stored_tensors(path, variant, hub)
     with torch.device("meta"):
-        model = cls(copy.deepcopy(config))._base()
-    own = model.state_dict(keep_vars=True)
+        model = cls(copy.deepcopy(config))
+    if not resized:
+        _check_classes(stored, model, path)
+    # A classifier of texts may come along, and is not what every model class wants.
+    found = {name: tuple(value.shape) for name, value in stored.items() if not name.startswith(CLASSIFIER)}
+    own = model._base().state_dict(keep_vars=True)
     present = {id(own[name]) for name in found if name in own}  # of tensors that share their memory one is stored
     faults = {
         "lack": [name for name in own if name not in found and id(own[name]) not in present],

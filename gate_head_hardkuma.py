@@ -564,9 +564,8 @@ def _any_of(runs: Tensor, values: Tensor) -> Tensor:
 # ---- what words keep of a text's embedding ----------------------------------------------------------------------------
 
 
-@runtime_checkable
-class SubsetModel(Protocol):
-    """A model that encodes tokens without the others; a `HardKumaModel` does."""
+class TextModel(Protocol):
+    """What is needed of a model to give it texts."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase: ...
@@ -576,6 +575,11 @@ class SubsetModel(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+
+
+@runtime_checkable
+class SubsetModel(TextModel, Protocol):
+    """A model that encodes tokens without the others; a `HardKumaModel` does."""
 
     def encode_subsets(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor) -> Tensor: ...
 

@@ -19,14 +19,14 @@ from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .gate_head_hardkuma import GateHead, SubsetModel, WordRows, decide, keep_words, measure_answers, share_gates
+from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, measure_answers, share_gates
 from .pooling_hardkuma import normalize
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
@@ -272,7 +272,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 Part = tuple[Sequence[str], Sequence[Sequence[Span]] | None]
 
 
-class GateModel(Protocol):
+class GateModel(TextModel, Protocol):
     """What scoring needs of a model; a `HardKumaModel` has it, and so have other backends."""
 
     training: bool
@@ -282,15 +282,6 @@ class GateModel(Protocol):
 
     @property
     def gate_head(self) -> GateHead: ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
-
-    @property
-    def max_length(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
     @property
     def batch_tokens(self) -> int | None:
@@ -694,25 +685,33 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
 
 
-def gate_records(
-    model: GateModel,
-    texts: Sequence[str],
-    *,
-    rate: float | None = None,
-    threshold: float | None = None,
-    keep: float | None = None,
-    phrases: bool = False,
-    batch_size: int = 32,
-    use_surface: bool = True,
-    selector: str | None = None,
-) -> list[Record]:
-    """`score_texts` and `ScoredText.select` in one: a record for each text, in order. With `selector="all"` a record has
-    the gates of all selectors; see `join_records`.
+class RecordOptions(TypedDict, total=False):
+    """What `gate_records` takes: which words are selected, by whose gates, and how texts are run."""
+
+    rate: float | None
+    """The most probable words, this fraction of them; in (0, 1]."""
+    threshold: float | None
+    """The words above this probability; in [0, 1]."""
+    keep: float | None
+    """The fewest words whose own embedding has at least this cosine with the text's, verified by encoding them. A record
+    then has "kept", that cosine, and "lost", 1 - the cosine of what is left without them. A text longer than the encoder
+    takes is decided by the selector's own rule, and both are None."""
+    phrases: bool
+    """With a rate or threshold, complete phrases too."""
+    selector: str | None
+    """The name of a selector; "meaning" by default, or the first. "all": records have the gates of all, see
+    `join_records`."""
+    use_surface: bool
+    """Apply the word-shape log-odds that the model holds; true by default."""
+    batch_size: int
+    """Windows per forward pass, 32 by default; results do not depend on it."""
+
+
+def gate_records(model: GateModel, texts: Sequence[str], **options: Unpack[RecordOptions]) -> list[Record]:
+    """`score_texts` and `ScoredText.select` in one: a record for each text, in order.
 
     Args:
-        keep: the fewest words whose own embedding has at least this cosine with the text's, verified by encoding them. The
-            record then has "kept", that cosine, and "lost", 1 - the cosine of what is left without them. A text longer than
-            the encoder takes is decided by the selector's own rule, and both are None.
+        options: see [`RecordOptions`].
 
     >>> from hardkuma import HardKumaModel
     >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
@@ -720,8 +719,7 @@ def gate_records(
     >>> [word["word"] for word in record["words"]], record["rate"]
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
-    options: Any = {"rate": rate, "threshold": threshold, "keep": keep, "phrases": phrases, "selector": selector}
-    return next(stream_records(model, [texts], batch_size=batch_size, use_surface=use_surface, **options))
+    return next(stream_records(model, [texts], **options))
 
 
 @torch.inference_mode()

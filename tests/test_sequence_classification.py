@@ -121,6 +121,20 @@ def test_gates_without_a_classifier(make_model: Callable, tmp_path: Path) -> Non
     assert new.classifier.out_features == 3
 
 
+def test_as_many_classes_as_the_classifier_has(classifier: HardKumaForSequenceClassification, tmp_path: Path) -> None:
+    wrong, said = {i: f"class {i}" for i in range(5)}, r"id2label names 5 classes, but the classifier in .* is of 3; give"
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    HardKumaForSequenceClassification.from_encoder(name, id2label=CLASSES, **TASK).save_gate_head(tmp_path / "head")
+    classifier.save_pretrained(tmp_path / "whole")
+    for folder in (tmp_path / "head", tmp_path / "whole"):
+        with pytest.raises(ValueError, match=said):
+            HardKumaForSequenceClassification.from_pretrained(folder, id2label=wrong)
+        assert isinstance(HardKumaModel.from_pretrained(folder, id2label=wrong), HardKumaModel), "which has no classifier"
+    anew = {"id2label": wrong, "ignore_mismatched_sizes": True}
+    model = HardKumaForSequenceClassification.from_pretrained(tmp_path / "whole", **anew)
+    assert model.classifier.out_features == 5, "as in every transformers model"
+
+
 def test_trainer(classifier: HardKumaForSequenceClassification, tmp_path: Path) -> None:
     texts = [SENTENCES[number % 3] for number in range(24)]
     rows = [{**classifier.tokenizer(text), "labels": number % 3} for number, text in enumerate(texts)]
