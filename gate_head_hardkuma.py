@@ -645,9 +645,14 @@ class _Subsets:
         return (self._encode(tokens) * self._anchor).sum(-1).clamp(-1.0, 1.0)
 
 
-def _groups(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+def _groups(
+    model: SubsetModel, texts: Sequence[str], words: Sequence[Sequence[Span]], size: int
+) -> Iterator[tuple[list[int], _Subsets]]:
+    """Texts of like length together: their numbers, and what subsets of their words keep."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    return (order[first : first + size] for first in range(0, len(order), size))
+    for first in range(0, len(order), size):
+        numbers = order[first : first + size]
+        yield numbers, _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
 
 
 @torch.inference_mode()
@@ -673,8 +678,7 @@ def keep_words(
     (True, True)
     """
     results: dict[int, Kept] = {}
-    for numbers in _groups(texts, batch_size):
-        subsets = _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
+    for numbers, subsets in _groups(model, texts, words, batch_size):
         rank = torch.full((len(numbers), subsets.size), subsets.size)
         for row, i in enumerate(numbers):
             rank[row, : len(ranks[i])] = torch.tensor(ranks[i])
@@ -714,8 +718,7 @@ def measure_answers(
     ['kept', 'lost', 'random_kept', 'random_lost']
     """
     results: dict[int, dict[str, float]] = {}
-    for numbers in _groups(texts, batch_size):
-        subsets = _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
+    for numbers, subsets in _groups(model, texts, words, batch_size):
         sets = torch.zeros(len(numbers), 1 + DRAWS, subsets.size, dtype=torch.bool)
         for row, i in enumerate(numbers):
             sets[row, 0, : len(chosen[i])] = torch.tensor(chosen[i])

@@ -57,7 +57,6 @@ class Kumaraswamy(Distribution):
         alpha, beta = torch.as_tensor(alpha), torch.as_tensor(beta)
         dtype = torch.promote_types(torch.promote_types(alpha.dtype, beta.dtype), torch.float32)
         self.alpha, self.beta = torch.broadcast_tensors(alpha.to(dtype), beta.to(dtype))
-        self._log_complements: dict[float, Tensor] = {}  # log(1 - u^alpha) by log u, once asked for without gradients
         super().__init__(self.alpha.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Distribution:
@@ -65,11 +64,7 @@ class Kumaraswamy(Distribution):
 
     def _log_survival(self, log_u: Tensor | float) -> Tensor:
         """log P(U > u) = beta log(1 - u^alpha), from log u < 0."""
-        if isinstance(log_u, Tensor) or torch.is_grad_enabled():
-            return self.beta * log1mexp(-self.alpha * log_u)
-        if log_u not in self._log_complements:
-            self._log_complements[log_u] = log1mexp(-self.alpha * log_u)
-        return self.beta * self._log_complements[log_u]
+        return self.beta * log1mexp(-self.alpha * log_u)
 
     def _inside(self, u: Tensor) -> Tensor:
         info = torch.finfo(self.alpha.dtype)
@@ -153,9 +148,7 @@ class Kumaraswamy(Distribution):
         # -log p = softplus(-logit p). The ratio is taken in log space: both may be far below the smallest float.
         log_ratio = _log_softplus(-before - log_odds) - _log_softplus(-before)
         # No shift means no change, to the bit.
-        moved = self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
-        moved._log_complements = self._log_complements  # they do not hang on beta
-        return moved
+        return self._with_beta(torch.where(log_odds == 0, self.beta, self.beta * log_ratio.clamp(-30.0, 30.0).exp()))
 
     def _with_beta(self, beta: Tensor) -> Kumaraswamy:
         return Kumaraswamy(self.alpha, beta, validate_args=False)

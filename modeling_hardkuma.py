@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
@@ -226,9 +226,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         encoded = self._encode(batch, chosen, options.get("encoded"), True, hidden, attentions)
         rationale = complement = losses = loss = None
         with without_autocast(batch.mask.device):  # which would do the gate's arithmetic in half precision
-            words = self.gate_head(encoded, batch, chosen, self._embed)
-            probs = words.probabilities(config.gate_threshold)
-            gates = self._draw_or_decide(words, probs, chosen, options.get("noise"), rate)
+            words, probs, gates = self._gates(batch, encoded, chosen, options.get("noise"), rate)
             anchor = self.embed_pooled(encoded.pooled)[:, 0]
             self._check_finite(anchor)
             gates, probs = words.spread(gates), words.spread(probs)
@@ -257,8 +255,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
             complement_embedding=None if complement is None else _without_axis(complement, one),
             alpha=to_caller(words.spread(words.gate.alpha)),
             beta=to_caller(words.spread(words.gate.beta)),
-            hidden_states=_each(encoded.hidden_states, batch.restore),
-            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            **_of_every_layer(batch, encoded),
         )
         return_dict = config.return_dict if return_dict is None else return_dict
         return output.to_tuple() if return_dict is False else output
@@ -424,14 +421,23 @@ class HardKumaModel(HardKumaPreTrainedModel):
     def _inner_layers(self) -> list[int]:
         return [layer for layer in self.config.layers() if layer < self.encoder.config.num_hidden_layers]
 
-    def _draw_or_decide(
-        self, words: WordGates, probs: Tensor, chosen: Sequence[int], noise: Tensor | None, rate: float | None
-    ) -> Tensor:
-        """Gates of words, (batch, K, slots), 0 off content: drawn in training; in eval by the threshold, or at a rate.
-        Noise is (batch, K, length): word number n takes what is at place n."""
-        config, shape = self.config, words.index.shape
+    def _gates(
+        self,
+        batch: TokenBatch,
+        encoded: Encoded,
+        chosen: Sequence[int],
+        noise: Tensor | None = None,
+        rate: float | None = None,
+    ) -> tuple[WordGates, Tensor, Tensor]:
+        """The gates of words, their probabilities and their values, (batch, K, slots) each, 0 off content: drawn in
+        training; in eval by the selector's own rule, or at a rate. Noise is (batch, K, length): word number n takes what is
+        at place n."""
+        config = self.config
+        words = self.gate_head(encoded, batch, chosen, self._embed)
+        probs, shape = words.probabilities(config.gate_threshold), words.index.shape
         if not self.training:
-            return words.decide(probs, [config.selector(k) for k in chosen], config.decision_threshold, rate)
+            selectors = [config.selector(k) for k in chosen]
+            return words, probs, words.decide(probs, selectors, config.decision_threshold, rate)
         if rate is not None:
             raise ValueError(f"rate={rate} selects in eval mode only, and the model trains; call model.eval() first.")
         if noise is None:
@@ -439,7 +445,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         elif noise.shape != shape:
             raise ValueError(f"noise must be (batch, selectors, length) = {tuple(shape)}, got {tuple(noise.shape)}.")
         noise = torch.cat([noise, torch.full_like(noise[..., :1], 0.5)], dim=-1)[..., : probs.shape[-1]]
-        return sample_gate(words.gate, noise, config.sampler, config.gate_threshold) * words.content
+        return words, probs, sample_gate(words.gate, noise, config.sampler, config.gate_threshold) * words.content
 
     def _check_finite(self, vectors: Tensor) -> None:
         if tracing() or math.isfinite(float(vectors.detach().sum())):
@@ -647,10 +653,9 @@ class HardKumaModel(HardKumaPreTrainedModel):
                 vectors = self.embed_pooled(encoded.pooled)[:, 0]
                 self._check_finite(vectors)
             else:
-                words = self.gate_head(encoded, batch, chosen, self._embed)
-                probs = words.probabilities(self.config.gate_threshold)
+                words, probs, gates = self._gates(batch, encoded, chosen, rate=rate)
                 self._check_finite(probs.flatten(1))
-                gates = words.spread(self._draw_or_decide(words, probs, chosen, None, rate))
+                gates = words.spread(gates)
                 if embedding == "rationale" and not tracing() and bool((gates.sum(-1) == 0).any()):
                     logger.warning_once(
                         "in some sentences no token passes the model's threshold: their rationale embeddings are all the "
@@ -741,8 +746,13 @@ def _without_axis(tensor: Tensor, one: bool) -> Tensor:
     return tensor[:, 0] if one else tensor
 
 
-def _each(tensors: tuple[Tensor, ...] | None, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...] | None:
-    return None if tensors is None else tuple(change(tensor) for tensor in tensors)
+def _of_every_layer(batch: TokenBatch, encoded: Encoded) -> dict[str, Any]:
+    """States and attentions on the caller's padding side; None where nobody asked for them."""
+    states, weights = encoded.hidden_states, encoded.attentions
+    return {
+        "hidden_states": None if states is None else tuple(map(batch.restore, states)),
+        "attentions": None if weights is None else tuple(batch.restore(batch.restore(w, 2), 3) for w in weights),
+    }
 
 
 class HardKumaForTokenClassification(HardKumaPreTrainedModel):
@@ -779,8 +789,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         labels: Tensor | None = None,
         selector: str | None = None,
         return_dict: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
         **options: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """logits: (batch, length, 2) = [log(1 - p), log p].
@@ -803,8 +811,6 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
             inputs_embeds,
             continues,
             selector=None if trained else self.config.names[number],
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
             **{**options, "return_embeddings": False, "return_dict": True},
         )
         probs = out.gate_probs if out.gate_probs.ndim == 2 else out.gate_probs[:, number]
@@ -924,9 +930,7 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         encoded = base._encode(batch, [number], options.get("encoded"), whole, hidden, attentions)
         losses = loss = None
         with without_autocast(batch.mask.device):
-            words = base.gate_head(encoded, batch, [number], base._embed)
-            probs = words.probabilities(config.gate_threshold)
-            gates = base._draw_or_decide(words, probs, [number], options.get("noise"), rate)
+            words, probs, gates = base._gates(batch, encoded, [number], options.get("noise"), rate)
             tokens = words.spread(gates)
             logits = self.classifier(base._gated(batch, encoded, tokens)[:, 0])
             base._check_finite(logits)
@@ -937,8 +941,7 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         output = HardKumaClassifierOutput(
             loss=loss,
             logits=logits,
-            hidden_states=_each(encoded.hidden_states, batch.restore),
-            attentions=_each(encoded.attentions, lambda weights: batch.restore(batch.restore(weights, 2), 3)),
+            **_of_every_layer(batch, encoded),
             gates=batch.restore(tokens[:, 0]),
             gate_probs=batch.restore(words.spread(probs)[:, 0]),
             losses=losses,
