@@ -569,11 +569,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             _check_fit(
                 cls, config, str(path), kwargs.get("variant"), {**hub, "subfolder": kwargs.get("subfolder", "")}, resized
             )
-        try:
+        with _explained(path):
             loaded: Any = super().from_pretrained(path, *model_args, output_loading_info=True, **kwargs)
-        except Exception as error:
-            _explain_broken_weights(error, path)
-            raise
         model, info = loaded
         if not output_loading_info:
             # What was asked to be made anew is not missing.
@@ -605,7 +602,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         model = cls._assemble(parts, HardKumaConfig(**values))
         base = model._base()
         base.name_or_path = path  # where its card's fields are
-        weights = _read_weights(path, hub)
+        weights = _stored_tensors(path, None, hub, device="cpu")
         _check_classes(weights, model, path)
         classifier = {key.removeprefix(CLASSIFIER): weights.pop(key) for key in list(weights) if key.startswith(CLASSIFIER)}
         _load_gate_head(base.gate_head, weights, path)
@@ -821,9 +818,14 @@ def _check_classes(weights: Mapping[str, Tensor], model: nn.Module, path: object
         )
 
 
-def _explain_broken_weights(error: Exception, path: object) -> None:
-    """Raise a broken weights file in words; any other error is left to the caller."""
-    if type(error).__name__ == "SafetensorError":  # by name: safetensors is not ours to import here
+@contextmanager
+def _explained(path: object) -> Iterator[None]:
+    """A broken weights file is an error in words."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # by name: safetensors is not ours to import here
+            raise
         raise OSError(
             f"the weights in {path} cannot be read ({error}): the file is cut short or not safetensors; "
             "download or save the checkpoint again."
@@ -868,8 +870,8 @@ def _check_fit(
         )
 
 
-def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, of one or several files, without their values."""
+def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any], device: str = "meta") -> dict[str, Tensor]:
+    """The tensors of a checkpoint, of one or several files; without their values, unless another device is given."""
     name = f"model.{variant}.safetensors" if variant else "model.safetensors"
     optional = {"_raise_exceptions_for_missing_entries": False, **hub}
     single = cached_file(path, name, **optional)
@@ -880,12 +882,9 @@ def _stored_tensors(path: str, variant: str | None, hub: dict[str, Any]) -> dict
             "save the checkpoint again with model.save_pretrained."
         )
     tensors: dict[str, Tensor] = {}
-    try:
+    with _explained(path):
         for file in [single] if index is None else _shards(index, path, hub):
-            tensors |= load_state_dict(str(file), map_location="meta")
-    except Exception as error:
-        _explain_broken_weights(error, path)
-        raise
+            tensors |= load_state_dict(str(file), map_location=device)
     return tensors
 
 
@@ -919,16 +918,6 @@ def _check_finite(weights: dict[str, Tensor], path: object) -> None:
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name!r} in {path} holds NaN or infinity: {_ADVICE}")
-
-
-def _read_weights(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
-    try:
-        weights = cached_file(path, "model.safetensors", **hub)
-        assert weights is not None, "cached_file raises where nothing is there"
-        return load_state_dict(weights)
-    except Exception as error:
-        _explain_broken_weights(error, path)
-        raise
 
 
 def _upload(

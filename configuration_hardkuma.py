@@ -81,6 +81,23 @@ def check_inside(name: str, value: Any, low: float, high: float, *, low_in: bool
         raise ValueError(f"{name} must be {wanted}, got {value!r}.")
 
 
+def check_flag(name: str, value: Any, optional: bool = False) -> None:
+    """Raise an error if the value is neither true nor false (nor, where that is allowed, nothing).
+
+    >>> check_flag("normalize", "yes")
+    Traceback (most recent call last):
+    ValueError: normalize must be true or false, got 'yes'.
+    """
+    if not isinstance(value, bool) and not (optional and value is None):
+        raise ValueError(f"{name} must be true or false, got {value!r:.60}.")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raise an error if the value is neither a text nor nothing."""
+    if not isinstance(value, (str, type(None))):
+        raise ValueError(f"{name} must be a text, got {value!r:.60}.")
+
+
 def layer_number(layer: int | float, depth: int) -> int:
     """Which of the states 0 (the embeddings) to `depth` a layer of a `SelectorConfig` is.
 
@@ -403,9 +420,8 @@ class SelectorConfig:
         check_inside("like_cosine", self.like_cosine, 0.0, 1.0, low_in=True)
         check_inside("target_rate", self.target_rate, 0.0, 1.0)
         check_inside("lambda_s", self.lambda_s, -math.inf, math.inf)
-        for name in ("function_words", "layer_norm"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}.")
+        check_flag("function_words", self.function_words)
+        check_flag("layer_norm", self.layer_norm)
         for layer in self.layer if isinstance(self.layer, list) else [self.layer]:
             if isinstance(layer, float):
                 check_inside("layer as a fraction", layer, 0.0, 1.0, low_in=True, high_in=True)
@@ -569,8 +585,7 @@ class HardKumaConfig(PreTrainedConfig):
             self.id2label = _class_names(self.id2label)
         _check_dtype(self.dtype)
         _check_dtype(kwargs.get("torch_dtype"))
-        if not isinstance(kwargs.get("output_attentions"), (bool, type(None))):
-            raise ValueError(f"output_attentions must be true or false, got {kwargs['output_attentions']!r:.60}.")
+        check_flag("output_attentions", kwargs.get("output_attentions"), optional=True)
         if self.encoder_config is not None:
             self.encoder_config = make_encoder_config(self.encoder_config)
         self.selectors = _make_selectors(self.selectors)
@@ -751,8 +766,7 @@ def _projection(values: Any) -> dict[str, Any]:
     for size in ("in_features", "out_features"):
         check_whole(f"{size} of a projection", values[size], minimum=1)
     check_choice("projection activation", values["activation"], ACTIVATIONS)
-    if not isinstance(values["bias"], bool):
-        raise ValueError(f"bias of a projection must be true or false, got {values['bias']!r:.60}.")
+    check_flag("bias of a projection", values["bias"])
     return dict(values)
 
 
@@ -821,17 +835,12 @@ def _check_values(config: HardKumaConfig) -> None:
     check_choice("rate_constraint", config.rate_constraint, RATE_CONSTRAINTS)
     check_choices("pooling_mode", config.pooling_modes, POOLING_MODES)
     for name in ("normalize", "gate_head_only", "freeze_encoder", "bound_complement"):
-        if not isinstance(getattr(config, name), bool):
-            raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r}.")
+        check_flag(name, getattr(config, name))
     for name in ("output_hidden_states", "return_dict", "is_encoder_decoder"):
-        if not isinstance(getattr(config, name), (bool, type(None))):
-            raise ValueError(f"{name} must be true or false, got {getattr(config, name)!r:.60}.")
+        check_flag(name, getattr(config, name), optional=True)
     check_whole("chunk_size_feed_forward", config.chunk_size_feed_forward, minimum=0)
-    if not isinstance(config.problem_type, (str, type(None))):
-        raise ValueError(f"problem_type must be a text, got {config.problem_type!r:.60}.")
-    for name in ("encoder_name_or_path", "encoder_fingerprint"):
-        if not isinstance(getattr(config, name), (str, type(None))):
-            raise ValueError(f"{name} must be a text, got {getattr(config, name)!r:.60}.")
+    for name in ("problem_type", "encoder_name_or_path", "encoder_fingerprint"):
+        check_text(name, getattr(config, name))
     whole = config.find_selector()
     for name, selector in config.selectors.items():
         if selector.backoff and (MEANING not in config.selectors or name == MEANING):

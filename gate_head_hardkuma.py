@@ -35,7 +35,6 @@ gates and one for the anchor, behind them one for kept and lost.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -58,7 +57,6 @@ SHARING = 64  # words of largest gate that share theirs: linear in the length
 # 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
 BELOW = 1 - 1e-6
 PREFIXES = 3  # of a pass that searches for the words to keep
-DRAWS = 5  # random answers that an answer is compared with
 
 
 class Selector(nn.Module):
@@ -599,7 +597,7 @@ class Kept:
     lost: float
 
 
-class _Subsets:
+class WordSubsets:
     """Some texts, tokenised, and what subsets of their words keep."""
 
     def __init__(self, model: SubsetModel, texts: Sequence[str], words: Sequence[Sequence[Span]]):
@@ -645,14 +643,14 @@ class _Subsets:
         return (self._encode(tokens) * self._anchor).sum(-1).clamp(-1.0, 1.0)
 
 
-def _groups(
-    model: SubsetModel, texts: Sequence[str], words: Sequence[Sequence[Span]], size: int
-) -> Iterator[tuple[list[int], _Subsets]]:
+def subset_batches(
+    model: SubsetModel, texts: Sequence[str], words: Sequence[Sequence[Span]], batch_size: int = 32
+) -> Iterator[tuple[list[int], WordSubsets]]:
     """Texts of like length together: their numbers, and what subsets of their words keep."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    for first in range(0, len(order), size):
-        numbers = order[first : first + size]
-        yield numbers, _Subsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
+    for first in range(0, len(order), batch_size):
+        numbers = order[first : first + batch_size]
+        yield numbers, WordSubsets(model, [texts[i] for i in numbers], [words[i] for i in numbers])
 
 
 @torch.inference_mode()
@@ -678,7 +676,7 @@ def keep_words(
     (True, True)
     """
     results: dict[int, Kept] = {}
-    for numbers, subsets in _groups(model, texts, words, batch_size):
+    for numbers, subsets in subset_batches(model, texts, words, batch_size):
         rank = torch.full((len(numbers), subsets.size), subsets.size)
         for row, i in enumerate(numbers):
             rank[row, : len(ranks[i])] = torch.tensor(ranks[i])
@@ -695,43 +693,4 @@ def keep_words(
         kept, lost = subsets.kept_and_lost(chosen)
         for row, i in enumerate(numbers):
             results[i] = Kept(chosen[row, 0, : len(words[i])].tolist(), float(kept[row]), float(lost[row]))
-    return [results[i] for i in range(len(texts))]
-
-
-@torch.inference_mode()
-def measure_answers(
-    model: SubsetModel,
-    texts: Sequence[str],
-    words: Sequence[Sequence[Span]],
-    chosen: Sequence[Sequence[bool]],
-    batch_size: int = 32,
-) -> list[dict[str, float]]:
-    """How good answers are: what the chosen words keep and lose, beside as many random words (the mean of five draws,
-    seeded by the text).
-
-    Returns:
-        `{"kept", "lost", "random_kept", "random_lost"}` of each text
-
-    >>> from hardkuma import load_released
-    >>> model, _ = load_released()
-    >>> sorted(measure_answers(model, ["Rain fell"], [[(0, 4), (5, 9)]], [[True, False]])[0])
-    ['kept', 'lost', 'random_kept', 'random_lost']
-    """
-    results: dict[int, dict[str, float]] = {}
-    for numbers, subsets in _groups(model, texts, words, batch_size):
-        sets = torch.zeros(len(numbers), 1 + DRAWS, subsets.size, dtype=torch.bool)
-        for row, i in enumerate(numbers):
-            sets[row, 0, : len(chosen[i])] = torch.tensor(chosen[i])
-            generator = random.Random(texts[i])
-            for draw in range(DRAWS):
-                drawn = generator.sample(range(len(words[i])), sum(chosen[i]))
-                sets[row, 1 + draw, drawn] = True
-        kept, lost = subsets.kept_and_lost(sets)
-        for row, i in enumerate(numbers):
-            results[i] = {
-                "kept": float(kept[row, 0]),
-                "lost": float(lost[row, 0]),
-                "random_kept": float(kept[row, 1:].mean()),
-                "random_lost": float(lost[row, 1:].mean()),
-            }
     return [results[i] for i in range(len(texts))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -81,7 +81,7 @@ class TokenGatesPipeline(Pipeline):
                 f"got {_described(backend)}."
             )
         # Inside of a token classifier is the same model.
-        super().__init__(model=model._base(), tokenizer=_as_declared(model.tokenizer), **options)
+        super().__init__(model=model._base(), tokenizer=cast(Any, model.tokenizer), **options)
         self.gate_model: GateModel = model._base() if backend is None else backend
 
     # Names of options are listed, so that a misspelt one is an error; the base class would take any.
@@ -168,11 +168,6 @@ def _each(inputs: Any) -> Iterator[Any]:
     return iter(inputs)
 
 
-def _as_declared(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """transformers declares a subclass for the tokenizers of pipelines, and takes them all."""
-    return tokenizer
-
-
 def _described(value: Any) -> str:
     return f"a {type(value).__name__}: {value!r:.60}"
 
@@ -217,7 +212,7 @@ class GateClassificationPipeline(TokenClassificationPipeline):
             model.tokenizer = tokenizer
         if not model.tokenizer.is_fast:
             raise ValueError(f"{type(model.tokenizer).__name__} gives no character offsets; use a fast tokenizer.")
-        super().__init__(model=model, tokenizer=_as_declared(model.tokenizer), **options)
+        super().__init__(model=model, tokenizer=cast(Any, model.tokenizer), **options)
 
     def check_model_type(self, supported_models: Any) -> None:
         """Ours is no class that transformers would list."""

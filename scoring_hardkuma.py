@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import random
 import re
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, measure_answers, share_gates
+from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, share_gates, subset_batches
 from .pooling_hardkuma import normalize
 from .words_hardkuma import Span, SurfaceIndex, WordIndex, check_words, find_words, word_role
 
@@ -263,6 +264,7 @@ def split_record(record: Record) -> dict[str, Record]:
     return parts
 
 
+DRAWS = 5  # random answers that an answer is compared with
 # Texts that are tokenised and sorted together, in batches: enough to sort well, few enough to keep memory flat.
 BATCHES_PER_CHUNK = 64
 
@@ -785,21 +787,38 @@ def select_texts(
     return records
 
 
-def measure_records(model: SubsetModel, records: Sequence[Record], batch_size: int = 32) -> list[dict[str, float | None]]:
-    """What the selected words of records keep and lose, beside as many random words; see `measure_answers`."""
-    found: list[dict[str, float | None]] = [dict.fromkeys(("kept", "lost", "random_kept", "random_lost")) for _ in records]
+@torch.inference_mode()
+def measure_records(model: SubsetModel, records: Sequence[Record]) -> list[dict[str, float | None]]:
+    """How good the answers of records are: what the selected words keep of the text's embedding, what is lost without them,
+    and both for as many random words (the mean of five draws, seeded by the text).
+
+    Returns:
+        `{"kept", "lost", "random_kept", "random_lost"}` of each record; None for a text that is empty or longer than the
+        encoder takes
+    """
+    measured: list[dict[str, float | None]] = [
+        dict.fromkeys(("kept", "lost", "random_kept", "random_lost")) for _ in records
+    ]
     short = [i for i, record in enumerate(records) if record["words"] and record["windows"] == 1]
-    words = [records[i]["words"] for i in short]
-    measured = measure_answers(
-        model,
-        [encodable(records[i]["text"]) for i in short],
-        [[(word["start"], word["end"]) for word in row] for row in words],
-        [[word["selected"] for word in row] for row in words],
-        batch_size,
-    )
-    for i, answer in zip(short, measured, strict=True):
-        found[i].update(answer)
-    return found
+    texts = [encodable(records[i]["text"]) for i in short]
+    words = [[(word["start"], word["end"]) for word in records[i]["words"]] for i in short]
+    for group, subsets in subset_batches(model, texts, words):
+        sets = torch.zeros(len(group), 1 + DRAWS, subsets.size, dtype=torch.bool)
+        for row, i in enumerate(group):
+            selected = [number for number, word in enumerate(records[short[i]]["words"]) if word["selected"]]
+            generator = random.Random(texts[i])
+            drawn = [generator.sample(range(len(words[i])), len(selected)) for _ in range(DRAWS)]
+            for number, members in enumerate([selected, *drawn]):
+                sets[row, number, members] = True
+        kept, lost = subsets.kept_and_lost(sets)
+        for row, i in enumerate(group):
+            measured[short[i]] = {
+                "kept": float(kept[row, 0]),
+                "lost": float(lost[row, 0]),
+                "random_kept": float(kept[row, 1:].mean()),
+                "random_lost": float(lost[row, 1:].mean()),
+            }
+    return measured
 
 
 @torch.inference_mode()
