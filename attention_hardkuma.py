@@ -169,21 +169,6 @@ def _run_without_interface(encoder: PreTrainedModel, attention_mask: Tensor, tap
     return output
 
 
-def layer_indices(layers: list[int], num_layers: int) -> frozenset[int]:
-    """Layer numbers counted from either end, as indices from 0.
-
-    >>> sorted(layer_indices([0, -1], 6))
-    [0, 5]
-    """
-    for layer in layers:
-        if not -num_layers <= layer < num_layers:
-            raise ValueError(
-                f"attention_layers names layer {layer}, but the encoder has {num_layers}; "
-                f"use a number from {-num_layers} to {num_layers - 1}."
-            )
-    return frozenset(layer % num_layers for layer in layers)
-
-
 def attention_features(tap: AttentionTap, attention_mask: Tensor) -> Tensor:
     """Attention received and given by each content token, averaged over heads and the tapped layers: (batch, length, 2).
 

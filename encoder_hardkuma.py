@@ -35,7 +35,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file
 
-from .attention_hardkuma import AttentionTap, attention_features, layer_indices, run_encoder
+from .attention_hardkuma import AttentionTap, attention_features, run_encoder
 from .batch_hardkuma import TokenBatch, attendable, tracing
 from .configuration_hardkuma import (
     ACTIVATIONS,
@@ -242,9 +242,8 @@ def encode(
     depth = encoder.config.num_hidden_layers
     tap = None
     if attention_layers is not None:
-        tap = AttentionTap(
-            content=batch.content, layers=layer_indices(list(attention_layers), depth) if depth else frozenset()
-        )
+        numbers = frozenset(layer % depth for layer in attention_layers) if depth else frozenset()
+        tap = AttentionTap(content=batch.content, layers=numbers)
     inner = [layer for layer in layers if layer < depth]
     modules = _layer_modules(encoder) if inner and not output_hidden_states else None
     # Only what is wanted is named: families differ in what they take.

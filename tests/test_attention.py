@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hardkuma import attention_hardkuma
-from hardkuma.attention_hardkuma import AttentionTap, attention_features, layer_indices, routes_attention, run_encoder
+from hardkuma.attention_hardkuma import AttentionTap, attention_features, routes_attention, run_encoder
 from tests.conftest import FAMILIES, SENTENCES
 
 READS_ATTENTION = {"meaning": {"reads": ["state", "attention"]}}
@@ -38,7 +38,7 @@ def test_features_agree_with_a_naive_loop_over_eager_weights(family: str, make_m
     mask = inputs["attention_mask"]
     content = mask.bool() & ~torch.isin(inputs["input_ids"], torch.tensor([0, 1, 3]))
     with torch.no_grad():
-        tap = AttentionTap(content=content, layers=layer_indices([0, -1], 2))
+        tap = AttentionTap(content=content, layers=frozenset({0, 1}))
         run_encoder(model.encoder, inputs["input_ids"], mask, tap=tap)
         got = attention_features(tap, mask)
         if routes_attention(model.encoder):
@@ -94,11 +94,6 @@ def test_gated_keys_equal_masked_keys(family: str, make_model: Callable, tokeniz
         soft = run_encoder(model.encoder, inputs["input_ids"], mask, tap=tap).last_hidden_state
         hard = run_encoder(model.encoder, inputs["input_ids"], kept.long()).last_hidden_state
     assert torch.allclose(soft[kept], hard[kept], atol=1e-4), family
-
-
-def test_layers_out_of_range_are_named() -> None:
-    with pytest.raises(ValueError, match="names layer 7, but the encoder has 2; use a number from -2 to 1"):
-        layer_indices([7], 2)
 
 
 def test_static_encoder_has_zero_features(make_model: Callable, tokenize: Callable) -> None:

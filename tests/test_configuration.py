@@ -126,6 +126,7 @@ def test_a_file_names_its_classes_and_a_caller_others() -> None:
         assert counted.id2label == {number: f"LABEL_{number}" for number in range(4)} and len(counted.label2id) == 4
 
 
+DENSE = {"in_features": 8, "out_features": 8, "bias": True, "activation": "tanh"}
 BAD = [
     ("temperature", -0.1, "temperature must be > 0, got -0.1"),
     ("temperature", float("nan"), "temperature must be > 0, got nan"),
@@ -143,6 +144,7 @@ BAD = [
     ("isolated_size", 0, "isolated_size must be a whole number >= 1, got 0"),
     ("attention_layers", [], "at least one layer"),
     ("attention_layers", [0.5], "attention_layers must be a whole number, got 0.5"),
+    ("attention_layers", [12], "attention_layers has 12, but the encoder has layers 0 to 11"),
     ("frequency_high", 1.5, "frequency_high must be in"),
     ("lambda_kl", float("inf"), "lambda_kl must be a finite number"),
     ("normalize", "yes", "normalize must be true or false, got 'yes'"),
@@ -150,7 +152,13 @@ BAD = [
     ("form_shrinkage", -1.0, "form_shrinkage must be >= 0"),
     ("max_seq_length", 0, "max_seq_length must be a whole number >= 1"),
     ("max_seq_length", True, "max_seq_length must be a whole number >= 1, got True"),
+    ("max_seq_length", 10**6, "max_seq_length is 1000000, but the encoder has 512 positions"),
+    ("special_token_ids", [0, 10**6], "special_token_ids has 1000000, but the encoder's vocabulary is 0 to 30521"),
+    ("frame_token_ids", [[10**6], []], "frame_token_ids has 1000000, but the encoder's vocabulary is 0 to 30521"),
+    ("problem_type", 5, "problem_type must be a text, got 5"),
     ("projections", [{"in_features": 2}], "a projection needs exactly"),
+    ("projections", [{**DENSE, "bias": 1}], "bias of a projection must be true or false, got 1"),
+    ("projections", [{**DENSE, "in_features": 2}], "a projection takes 2 numbers and is given 8"),
     ("frame_token_ids", [[1]], r"frame_token_ids must be two lists of token ids, \[before, behind\], got \[\[1\]\]"),
     ("num_labels", 0, "num_labels must be a whole number >= 1, got 0"),
     ("id2label", 3, r"id2label must name the classes, \{0: 'bad', 1: 'good', ...\}, got 3"),
@@ -158,6 +166,7 @@ BAD = [
     ("id2label", {0: "bad", 2: "good"}, "id2label must name the classes, .*got .*2: 'good'"),
     ("id2label", {"0": "bad", "1": 5}, "id2label must name the classes, .*got .*'1': 5"),
     ("selectors", {}, "selectors must name at least one selector"),
+    ("selectors", {f"s{i}": {} for i in range(101)}, "101 selectors are too many: at most 100 are made"),
     ("selectors", [], "selectors must name at least one selector"),
     ("selectors", "meaning", "selectors must be {NAME: .*got 'meaning'"),
     ("selectors", None, "selectors must be {NAME: .*got None"),
@@ -190,6 +199,7 @@ BAD_SELECTORS = [
     ("layer", "last", "layer must be a whole number, got 'last'"),
     ("form_weight", -1.0, "form_weight must be >= 0, got -1.0"),
     ("backoff", float("nan"), "backoff must be >= 0, got nan"),
+    ("layer_norm", 1, "layer_norm must be true or false, got 1"),
     ("lambda_s", [1.0, 2.0], r"lambda_s must be a finite number, got \[1.0, 2.0\]"),
 ]
 
