@@ -597,6 +597,30 @@ def test_a_folder_that_somebody_works_in_is_the_same_folder(tmp_path: Path, monk
     assert Path("notes.md").read_text() == "mine" and not Path("model-1.safetensors").exists()
 
 
+def test_disks_without_links_and_folders_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no links here")
+
+    write_files(tmp_path / "model", FIRST)
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    save_files(tmp_path / "model", SECOND)
+    assert (tmp_path / "model" / "notes.md").read_text() == "mine"
+    assert (tmp_path / "model" / "config.json").read_text() == "new"
+
+
+def test_code_and_card_that_cannot_be_found_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(checkpoint_hardkuma, "HERE", tmp_path / "nowhere")
+    monkeypatch.setattr(checkpoint_hardkuma.logger, "warning", lambda text, *values: said.append(text % values))
+    checkpoint_hardkuma.write_code(tmp_path)
+    checkpoint_hardkuma.write_card(tmp_path, HardKumaConfig(), None)
+    assert len(said) == len(CHECKPOINT_CODE) + 1 and "handler.py" in said[-2] and CARD_TEMPLATE in said[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
     write_files(tmp_path / "disk" / "model", FIRST)
     (tmp_path / "model").symlink_to(tmp_path / "disk" / "model")

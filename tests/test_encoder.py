@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
-from transformers import AutoModel, CLIPTextModelWithProjection
+from transformers import AutoModel, CLIPTextModel, CLIPTextModelWithProjection
 
 from hardkuma import HardKumaModel
 from hardkuma import encoder_hardkuma as encoders
@@ -91,6 +91,20 @@ def test_static_embedding_folder(tmp_path: Path, dense: bool) -> None:
     assert model.config.special_token_ids == [1]
 
 
+def test_clip_text_tower_without_projection(tmp_path: Path) -> None:
+    """As sentence-transformers lists it: the state of the last token."""
+    tower = CLIPTextModel(encoder_config("clip_text_model")).eval()
+    tower.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.CLIPModel"}]))
+    model = HardKumaModel.from_encoder(tmp_path).eval()
+    inputs = model.tokenizer(SENTENCES[:1], return_tensors="pt")
+    with torch.no_grad():
+        expected = tower(input_ids=inputs["input_ids"]).last_hidden_state[:, -1]
+    assert (model(**inputs).anchor_embedding - expected).abs().max() < 1e-5
+    assert model.config.pooling_mode == "lasttoken" and not model.config.projections
+
+
 def test_clip_text_tower(tmp_path: Path) -> None:
     full = CLIPTextModelWithProjection(encoder_config("clip_text_model")).eval()
     full.save_pretrained(tmp_path)
@@ -151,16 +165,27 @@ def test_missing_tokenizer_is_named(plain_folder: Path) -> None:
 
 def test_unsupported_and_unsafe_modules_are_refused(plain_folder: Path) -> None:
     first = {"path": "", "type": "sentence_transformers.models.Transformer"}
-    for second, message in [
-        ({"path": "1", "type": "sentence_transformers.models.LSTM"}, "module 'LSTM'.*is not supported"),
-        ({"path": "../../etc", "type": "x.Pooling"}, "leaves its folder"),
+    (plain_folder / "2").mkdir()
+    (plain_folder / "2" / "config.json").write_text(json.dumps({"activation_function": "evil.Run"}))
+    for modules, message in [
+        ([first, {"path": "1", "type": "sentence_transformers.models.LSTM"}], "module 'LSTM'.*is not supported"),
+        ([first, {"path": "../../etc", "type": "x.Pooling"}], "leaves its folder"),
+        ([first, {"path": "2", "type": "x.Dense"}], "Dense layer '2' of .* is not supported: .*evil"),
+        ([{"path": "", "type": "x.Pooling"}], "begins with 'Pooling'; Transformer or StaticEmbedding expected"),
+        ([], "lists no module; save the encoder again"),
     ]:
-        (plain_folder / "modules.json").write_text(json.dumps([first, second]))
+        (plain_folder / "modules.json").write_text(json.dumps(modules))
         with pytest.raises(ValueError, match=message):
             HardKumaModel.from_encoder(plain_folder)
+    (plain_folder / "modules.json").write_text(json.dumps([first]))
+    (plain_folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(ValueError, match="asks for do_lower_case outside its tokenizer"):
+        HardKumaModel.from_encoder(plain_folder)
     (plain_folder / "modules.json").write_text("{not json")
     with pytest.raises(ValueError, match=r"modules.json.*not valid JSON"):
         HardKumaModel.from_encoder(plain_folder)
+    with pytest.raises(ValueError, match=r"config.json is a file; give the folder"):
+        HardKumaModel.from_encoder(plain_folder / "config.json")
 
 
 def test_pickled_weights_are_not_read(plain_folder: Path) -> None:
