@@ -27,7 +27,7 @@ def recipe_of(**keys: Any) -> Recipe:
 
 def test_recipes_that_come_along() -> None:
     names = {path.stem for path in RECIPES}
-    assert names == {"default", "released", "contrastive", "as-written", "fourier", "attention", "parts", "task"}
+    assert names == {"default", "released", "contrastive", "as-written", "fourier", "attention", "parts", "dual", "task"}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
