@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -79,10 +80,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, last layer": {"meaning.layer": -1},
     "default, three layers": {"meaning.layer": [0.0, 0.5, 1.0]},
     "default, gates of tokens": {"meaning.unit": "token", "entities.unit": "token", "entities.backoff": 0.0},
-    **{
-        f"released text, {n:,} sentences": {"recipe": "released", "max_sentences": n}
-        for n in (1000, 2000, 4000, 8000, 16000)
-    },
+    **{f"released text, {n:,} sentences": {"recipe": "released", "max_sentences": n} for n in (1000, 4000, 16000)},
     # What `entities` is made of.
     "default, form alone": {"entities.backoff": 0.0},
     "default, entities of the last layer": {"entities.layer": -1},
@@ -216,6 +214,12 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
             for scored, means in division_areas(model, data).items():
                 print(f"{scored}: " + " / ".join(f"{mean:.3f}" for mean in means))
             print(parts.describe(), flush=True)
+            for part, row, rate in zip(parts.names, parts.probabilities, parts.targets, strict=True):
+                selected = np.argsort(-row)[: round(rate * len(row))]
+                counts = Counter(np.array(parts.tags)[selected].tolist()).most_common(3)
+                print(
+                    f"{part}, its most probable words: " + ", ".join(f"{tag} {n / len(selected):.2f}" for tag, n in counts)
+                )
         if len(runs) > 1:
             stability = stability_of_parts(runs)
             print(f"\n{name}, stability: " + ", ".join(f"{key} {value:.3f}" for key, value in stability.items()))

@@ -27,7 +27,8 @@ def recipe_of(**keys: Any) -> Recipe:
 
 def test_recipes_that_come_along() -> None:
     names = {path.stem for path in RECIPES}
-    assert names == {"default", "released", "contrastive", "as-written", "fourier", "attention", "parts", "task"}
+    of_contrast = {"contrastive", "as-written", "fourier", "attention", "dual"}
+    assert names == {"default", "released", "language", "parts", "task"} | of_contrast
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=[path.stem for path in RECIPES])
