@@ -294,7 +294,9 @@ class Vocabulary:
             f"{space}{form}" for word in CONVENTIONAL for form in (word, word.title(), word.upper()) for space in ("", " ")
         ]
         tokens = tokenizer(sorted(forms), add_special_tokens=False)["input_ids"]
-        return cls(opens, has_letter, frozenset(np.array(row).tobytes() for row in tokens))
+        return cls(
+            opens, has_letter, frozenset(np.array(row).tobytes() for row in tokens if tokenizer.unk_token_id not in row)
+        )
 
 
 @dataclass(frozen=True)
