@@ -789,6 +789,7 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
         labels: Tensor | None = None,
         selector: str | None = None,
         return_dict: bool | None = None,
+        output_attentions: bool | None = None,  # by name: transformers asks the signature whether there are any
         **options: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """logits: (batch, length, 2) = [log(1 - p), log p].
@@ -811,6 +812,7 @@ class HardKumaForTokenClassification(HardKumaPreTrainedModel):
             inputs_embeds,
             continues,
             selector=None if trained else self.config.names[number],
+            output_attentions=output_attentions,
             **{**options, "return_embeddings": False, "return_dict": True},
         )
         probs = out.gate_probs if out.gate_probs.ndim == 2 else out.gate_probs[:, number]
