@@ -96,7 +96,7 @@ def quick_run(encoder_folder: Path, corpus: Path) -> Callable[..., list[str]]:
             "split_sentences": "false",
             "held_out": 32,
             "output": folder,
-            **SMALL[recipe if recipe in SMALL else "default" if recipe == "released" else "contrastive"],
+            **SMALL[recipe if recipe in SMALL else "default" if recipe in ("released", "language") else "contrastive"],
             **overrides,
         }
         words = [recipe]

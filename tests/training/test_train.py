@@ -108,7 +108,7 @@ def test_text_without_capitals_says_so_before_anything_is_written(
 ) -> None:
     assert run(arguments(recipe="default")) == 1
     said = capsys.readouterr().err
-    assert "has a capital inside a sentence" in said and "(--selectors.entities null)" in said
+    assert "without capitals inside of sentences" in said and "(--selectors.entities null)" in said
     assert not (tmp_path / "run").exists()
     assert run(arguments(recipe="default", **{"selectors.entities": "null"})) == 0
     assert HardKumaModel.from_pretrained(tmp_path / "run" / "model").config.names == ["meaning"]
