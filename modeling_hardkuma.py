@@ -208,12 +208,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         """
         config = self.config
         _check_options(options, TrainingOptions)
-        others = TokenInputs(
-            special_tokens_mask=special_tokens_mask,
-            surface_ids=surface_ids,
-            inputs_embeds=inputs_embeds,
-            continues=continues,
-        )
+        others: TokenInputs = {
+            "special_tokens_mask": special_tokens_mask,
+            "surface_ids": surface_ids,
+            "inputs_embeds": inputs_embeds,
+            "continues": continues,
+        }
         batch, chosen = self.prepare(input_ids, attention_mask, token_type_ids, **others), self._chosen(selector)
         needs_loss = return_loss or options.get("return_rows", False)
         if return_loss and len(batch.mask) * world_size() < 2:
@@ -918,12 +918,12 @@ class HardKumaForSequenceClassification(HardKumaPreTrainedModel):
         """
         _check_options(options, ClassifierOptions)
         base, config = self.hardkuma, self.config
-        others = TokenInputs(
-            special_tokens_mask=special_tokens_mask,
-            surface_ids=surface_ids,
-            inputs_embeds=inputs_embeds,
-            continues=continues,
-        )
+        others: TokenInputs = {
+            "special_tokens_mask": special_tokens_mask,
+            "surface_ids": surface_ids,
+            "inputs_embeds": inputs_embeds,
+            "continues": continues,
+        }
         batch = base.prepare(input_ids, attention_mask, token_type_ids, **others)
         number = config.find_selector(selector, default=TASK)
         hidden = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)

@@ -511,7 +511,7 @@ def test_exports_and_benchmarks_of_one_selector(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hardkuma.evaluation.report.write_report", lambda *arguments: None)  # drawing takes longest
+    monkeypatch.setattr("hardkuma.evaluation.benchmark.report_html", lambda *arguments: "")  # drawing takes longest
     model = make_model(selectors={"meaning": {}, "entities": {}})
     model.save_pretrained(tmp_path / "model")
     data = tmp_path / "texts.txt"

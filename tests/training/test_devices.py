@@ -28,6 +28,7 @@ REMOVAL = {
 CONTRASTIVE = {
     "recipe": "contrastive",
     "selectors.meaning.layer": 1,
+    "selectors.meaning.reads": "[state]",  # measures are divided by their spread, which is tiny for a random encoder
     "train.batch_size": 16,
     "train.max_steps": 3,
     "train.evaluate_every": 2,

@@ -29,7 +29,19 @@ def table() -> pa.Table:
 
 def test_columns_are_the_records_row_for_row(released: HardKumaModel, table: pa.Table) -> None:
     found = add_gates(released, table, Outputs(add=["gates", "terms"], selector="entities", rate=0.3))
-    assert found.column_names == ["id", "text", "words", "spans", "rate", "windows", "reason", "kept", "lost", "terms"]
+    assert found.column_names == [
+        "id",
+        "text",
+        "words",
+        "spans",
+        "rate",
+        "windows",
+        "reason",
+        "note",
+        "kept",
+        "lost",
+        "terms",
+    ]
     assert found.select(["id", "text"]).equals(table)
     for row in found.to_pylist():
         if row["text"] is None:
@@ -96,7 +108,7 @@ def test_frames_keep_their_rows_columns_and_types() -> None:
     second = pd.DataFrame({"id": pd.array([6], dtype="Int64"), "text": [None]})
     outputs = Outputs(add=["gates", "terms", "anchor"], selector="entities", rate=0.4)
     one, other = pandas_gates(iter([first, second]), outputs)
-    assert one[["id", "text"]].equals(first) and one.shape == (3, 11) and list(one.index) == [9, 9, 9]
+    assert one[["id", "text"]].equals(first) and one.shape == (3, 12) and list(one.index) == [9, 9, 9]
     model = load_released()[0]
     for text, terms, anchor in zip(texts, one["terms"], one["anchor"], strict=True):
         expected = [] if text is None else model.gate_records([text], rate=0.4, selector="entities")[0]["spans"]
@@ -134,6 +146,6 @@ def test_the_schema_in_the_words_of_spark() -> None:
     places = "start:int,end:int,probability:float"
     assert spark_schema(Outputs()) == (
         f"words array<struct<word:string,{places},selected:boolean>>, spans array<struct<text:string,{places}>>, "
-        "rate double, windows int, reason string, kept double, lost double"
+        "rate double, windows int, reason string, note string, kept double, lost double"
     )
     assert "rates map<string,double>" in spark_schema(Outputs(selector="all"))

@@ -13,9 +13,9 @@ from hardkuma.common import packages
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, find_method
 from hardkuma.evaluation.baselines.counts import WordCounts
 from hardkuma.evaluation.baselines.registry import BASELINE
-from hardkuma.training.encoder.registry import make_augmentation
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import read_sentences
+from hardkuma.training.encoder.views import make_augmentation
 from tests.conftest import FAMILIES, SENTENCES
 
 from .conftest import TEXTS
