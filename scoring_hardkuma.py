@@ -900,7 +900,7 @@ def score_selectors(
     >>> model, texts = load_released()[0], ["Marie Curie moved to Paris."]
     >>> scores = score_selectors(model, texts)
     >>> {name: [round(p, 1) for p in scored[0].probabilities] for name, scored in scores.items()}
-    {'meaning': [0.6, 0.5, 0.3, 0.0, 0.7], 'entities': [0.9, 1.0, 0.1, 0.1, 0.9]}
+    {'meaning': [0.6, 0.5, 0.2, 0.0, 0.7], 'entities': [0.9, 1.0, 0.1, 0.1, 1.0]}
     """
     names = model.config.names
     scored = next(_score(model, [(texts, words)], batch_size, use_surface, list(range(len(names))), "max"))

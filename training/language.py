@@ -37,7 +37,8 @@ def learn_words(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, seed: 
     """Scripts and words of these texts. Function words are English until `learn_function_words` has seen gates.
 
     >>> from hardkuma import load_released
-    >>> learn_words(["我们喜欢东京", "他们喜欢北京", "我们在北京"] * 5, load_released()[1]).lexicon.split()
+    >>> learn_words(["我们喜欢东京", "他们喜欢北京", "我们在北京"] * 5, load_released()[1]).scripts
+    'han'
     """
     sample = _sample(texts, SAMPLE, seed)
     letters = Counter(script_of(letter) for text in sample for letter in text if letter.isalpha())

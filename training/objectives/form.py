@@ -214,8 +214,8 @@ class Capitals:
 def count_capitals(texts: Sequence[str], enough: int) -> Capitals:
     """Of these texts, no further than `enough` capitals beside another.
 
-    >>> count_capitals(["We met Anna Smith in Rome.", "Say: Berlin is far."], enough=10)
-    Capitals(capitals=3, beside=2, lower=4, caseless=0)
+    >>> count_capitals(["We met Anna Smith in the old town of Rome.", "Say: Berlin is far."], enough=10)
+    Capitals(capitals=3, beside=2, lower=8, caseless=0)
     """
     found = Capitals()
     for text in texts:
