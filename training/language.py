@@ -38,7 +38,7 @@ def learn_words(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, seed: 
 
     >>> from hardkuma import load_released
     >>> learn_words(["我们喜欢东京", "他们喜欢北京", "我们在北京"] * 5, load_released()[1]).scripts
-    'han'
+    'cjk'
     """
     sample = _sample(texts, SAMPLE, seed)
     letters = Counter(script_of(letter) for text in sample for letter in text if letter.isalpha())
