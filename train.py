@@ -99,7 +99,8 @@ def show(run: Run) -> None:
     if isinstance(run.result, HardKumaForSequenceClassification):
         texts = [run.texts[int(row)] for row in run.held_out[: len(SHOWCASE)]] or texts
         inputs = model.tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(model.device)
-        classes = [f"{model.config.id2label[number]}: " for number in run.result(**inputs).logits.argmax(-1).tolist()]
+        labels = model.config.id2label or {}
+        classes = [f"{labels[number]}: " for number in run.result(**inputs).logits.argmax(-1).tolist()]
     colour, names = use_colour(sys.stdout), model.config.names
     print(f"\nSaved {folder}. Selected words {'are underlined' if colour else 'in brackets'}:")
     for name in names:
