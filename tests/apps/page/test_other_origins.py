@@ -118,6 +118,10 @@ def test_a_page_of_another_origin_can_neither_read_nor_write(
         assert read == "", means
         assert served.asked, f"{means}: it must have been tried"
         assert not any(method == "POST" and status != 403 for method, _, status in served.asked), (means, served.asked)
+    for _ in range(100):  # the driver hears of the frame's address after the page does
+        if page.frames[1].url:
+            break
+        page.wait_for_timeout(100)
     assert page.frames[1].url.startswith("chrome-error:") and "HardKuma" not in page.frames[1].content()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         del served.asked[:]
