@@ -2,6 +2,7 @@
 
     python benchmarks/languages.py --data FOLDER                          languages/wikineural-*.conll and languages/*.txt
     python benchmarks/languages.py --data FOLDER --heads runs/languages   heads trained before, or where to put them
+    python benchmarks/languages.py --data FOLDER --english news=FILE      beside them a head of as many English sentences
     python benchmarks/languages.py --chinese FILE --encoder ENCODER       faithfulness on lines of Chinese text
 
 Heads are trained by `python train.py --data TEXT`, some minutes each: the default recipe, nothing chosen. French has no
@@ -34,6 +35,7 @@ from hardkuma.words_hardkuma import Span, find_words
 LANGUAGES = ("de", "es", "fr", "nl")
 CHOSEN_ON = {"de": 200}  # sentences at the beginning that chose something
 FAITHFUL = 100
+AS_MANY = ("--max_sentences", "6000")  # as the files of the other languages have
 WRONG, RIGHT = "mac_cyrillic", "latin-1"
 
 
@@ -110,6 +112,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--heads", type=Path, default=Path("runs/languages"), metavar="FOLDER")
     parser.add_argument("--languages", nargs="+", choices=LANGUAGES, default=LANGUAGES)
+    parser.add_argument("--english", nargs="+", default=[], metavar="NAME=FILE", help="English text for further heads")
     parser.add_argument("--chinese", type=Path, metavar="FILE", help="lines of Chinese text")
     parser.add_argument("--encoder", help="of Chinese: a folder or Hub id")
     parser.add_argument("--shap", action="store_true", help="beside `meaning`: some 4 passes for each word")
@@ -120,10 +123,16 @@ def main() -> None:
     if arguments.data is not None:
         files = {name: arguments.data / "languages" / f"{name}.txt" for name in LANGUAGES}
         plain = {name: read_plain(file) for name, file in files.items() if file.is_file()}
+        english = {
+            f"head of English {name}": train_head(
+                Path(file).read_text(encoding="utf-8"), arguments.heads / f"en-{name}", *AS_MANY
+            )
+            for name, _, file in (item.partition("=") for item in arguments.english)
+        }
         for language in arguments.languages:
             own = [language] if language in plain else list(plain)
             heads = {f"head of {name}": train_head(plain[name], arguments.heads / name) for name in own}
-            compare_names(language, arguments.data, {"released head": load_released()[0], **heads}, others)
+            compare_names(language, arguments.data, {"released head": load_released()[0], **heads, **english}, others)
     if arguments.chinese is not None:
         compare_chinese(arguments.chinese, arguments.encoder, arguments.heads, others)
 
