@@ -8,8 +8,8 @@ Every seed takes other training texts. Removed words are left out and the rest i
     gates                recipe `task`: the gates choose words, the classifier that was trained with them decides. One pass
                          over the text, and they know neither the class nor what the classifier would say
     plain: gates         the same words, and a plain logistic head, which was trained on embeddings of whole texts, decides
-    plain: leave-one-out, integrated gradients, SHAP      explanations of what that head predicts for the text, of the first
-                         seed's head alone
+    ..., first texts     both on the texts that are explained, of the first seed alone, as are all that follow
+    plain: leave-one-out, integrated gradients, SHAP      explanations of what that head predicts for the text
     plain: random words  the floor
 
 Columns:
@@ -129,26 +129,35 @@ def measure_set(arguments: argparse.Namespace, name: str, seed: int) -> Iterator
         return scores, (used.forward + used.backward) / number
 
     scores, passes = score("gates", len(texts), default=TASK)
-    found, few = faithfulness(encoder, scores, RATES), labels[: arguments.explained or len(texts)]
+    found = faithfulness(encoder, scores, RATES)
     yield {"row": "gates", **measure(found, model.classifier, labels), "passes": passes}
-    yield {"row": "plain: gates", **measure(found, plain, few), "passes": passes}
-    for method, title in EXPLANATIONS.items() if arguments.explained and seed == arguments.seeds[0] else ():
+    yield {"row": "plain: gates", **measure(found, plain, labels), "passes": passes}
+    if not arguments.explained or seed != arguments.seeds[0]:
+        return
+    few = labels[: arguments.explained]
+    yield {"row": "gates, first texts", **measure(found, model.classifier, few), "passes": passes}
+    yield {"row": "plain: gates, first texts", **measure(found, plain, few), "passes": passes}
+    for method, title in EXPLANATIONS.items():
         scores, passes = score(method, len(few), **({"seed": seed} if method == "random" else {"value": of_prediction}))
         yield {"row": f"plain: {title}", **measure(faithfulness(encoder, scores, RATES), plain, few), "passes": passes}
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
-    """Means over seeds; of what has a number for each rate, all three."""
+    """Means over seeds ± half of their range; of what has a number for each rate, all three."""
 
-    def cell(value: float) -> str:
+    def show(value: float) -> str:
         return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.4g}"
+
+    def cell(values: np.ndarray) -> str:
+        half = (values.max() - values.min()) / 2
+        return show(values.mean()) + (f" ± {show(half)}" if half else "")
 
     columns = [key for key in results[0] if key not in ("set", "seed", "row")]
     print(f"| set | decides: words by | {' | '.join(columns)} |\n|---|---|{'---:|' * len(columns)}")
     for key in dict.fromkeys((result["set"], result["row"]) for result in results):
         rows = [result for result in results if (result["set"], result["row"]) == key]
-        means = {column: np.atleast_1d(np.mean([row[column] for row in rows], axis=0)) for column in columns}
-        cells = [" / ".join(map(cell, means[column])) for column in columns]
+        values = {column: np.array([np.atleast_1d(row[column]) for row in rows]) for column in columns}
+        cells = [" / ".join(map(cell, values[column].T)) for column in columns]
         print(f"| {key[0]} | {key[1]} | {' | '.join(cells)} |")
 
 
