@@ -83,3 +83,6 @@ def switch_off_dropout(encoder: PreTrainedModel) -> None:
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        for name, value in list(vars(module).items()):
+            if "dropout" in name and isinstance(value, float):  # ModernBERT's attention has no module for it
+                setattr(module, name, 0.0)

@@ -13,13 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from hardkuma import HardKumaModel
 from hardkuma.__main__ import main
 from hardkuma.common.files import seal_folder
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
-from hardkuma.training.encoder.layers import freeze_lower_layers, layers_of, reset_top_layers, seeded
+from hardkuma.training.encoder.layers import (
+    freeze_lower_layers,
+    layers_of,
+    reset_top_layers,
+    seeded,
+    switch_off_dropout,
+)
 from hardkuma.training.encoder.objectives import encoder_of
 from hardkuma.training.encoder.recipe import EncoderRecipe
 from hardkuma.training.encoder.run import EncoderRun, last_checkpoint
@@ -56,6 +62,23 @@ def words(encoder_folder: Path, corpus: Path, tmp_path: Path) -> Callable[..., l
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(next(folder.glob("**/model.safetensors")))
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "distilbert", "modernbert"])
+def test_without_dropout_training_is_what_evaluation_is(kind: str) -> None:
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    own = {
+        "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+        "modernbert": {**size, "pad_token_id": 0, "mlp_dropout": 0.5, "embedding_dropout": 0.5},
+    }
+    rates = {"attention_dropout": 0.5} if kind in own else {"attention_probs_dropout_prob": 0.5}
+    with seeded(0, torch.device("cpu")):
+        encoder = AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=50, **own.get(kind, size), **rates))
+        ids = torch.randint(5, 50, (2, 9))
+        expected = encoder.eval()(input_ids=ids).last_hidden_state
+        assert not torch.allclose(encoder.train()(input_ids=ids).last_hidden_state, expected, atol=1e-4)
+        switch_off_dropout(encoder)
+        torch.testing.assert_close(encoder(input_ids=ids).last_hidden_state, expected)
 
 
 def test_layers_start_anew_or_stay(encoder_folder: Path, tmp_path: Path, words: Callable[..., list[str]]) -> None:
