@@ -205,7 +205,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
 Record = dict[str, Any]
 
 UNSEEN = (
-    "some texts seem to be of a script or language that this head has not seen, and chooses words of badly: see the "
+    "some texts seem to be of a script or language that this head has not seen. It chooses badly there: see the "
     '"note" of their records. Train a head on text of that language: python train.py recipes/language.yaml --data FILE.'
 )
 ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
