@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import hashlib
 import logging
 import math
@@ -80,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection = parser.add_argument_group("selection")
     add_options(selection, "model")
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
-    selection.add_argument("--threshold", type=float, help="select words above this probability")
+    selection.add_argument("--threshold", type=float, help="select words above this probability, and the rest of their names")
     selection.add_argument(
         "--keep-meaning",
         type=float,
@@ -128,6 +127,8 @@ def check(arguments: argparse.Namespace) -> None:
         return
     if arguments.texts and arguments.file is not None:
         raise ValueError("give texts or --file, not both.")
+    if len(arguments.texts) == 1 and Path(arguments.texts[0]).suffix and os.path.isfile(arguments.texts[0]):
+        raise ValueError(f"{arguments.texts[0]!r} is a file; to read it: hardkuma gates --file {arguments.texts[0]}")
     for option in ("field", "keep", "input_format"):
         if getattr(arguments, option) and not arguments.file:
             what = "is the format" if option == "input_format" else "names a column"
@@ -254,8 +255,6 @@ def _choose_backend(arguments: argparse.Namespace, model: HardKumaModel, name: s
     chosen = choose_backend(model, name, arguments.selector, log, make=_is_large(arguments.file))
     if chosen.name == "onnx":
         torch.set_num_threads(1)  # all but the model is too small to be shared, and would be in the way of it
-    gc.collect()
-    gc.freeze()  # records are many small objects, with which Python would search all modules for garbage again and again
     return chosen
 
 
@@ -308,7 +307,9 @@ class Tally:
             other = ", or --selector meaning" if "meaning" in names and selector != "meaning" else ""
             joint = ", a" if other else " or a"
             why = "; ".join(reason for reason, _ in self.reasons.most_common())
-            notes.append(f"nothing was selected{where}: {why}. Try --rate 0.2{joint} lower --threshold{other}.")
+            # Among others that have an answer, a text without names is nothing to mend.
+            advice = "" if where else f" Try --rate 0.2{joint} lower --threshold{other}."
+            notes.append(f"nothing was selected{where}: {why}.{advice}")
         return notes
 
 
