@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import logging
 import math
+import os
 import re
 import sys
 from collections import Counter, deque

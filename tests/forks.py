@@ -186,9 +186,15 @@ def attend(control: socket.socket, request: dict, descriptors: list[int]) -> str
     return request["code"]
 
 
+def _is_of_files(function: object) -> bool:
+    """Whether a function of C, or the object that it is of, is one of files."""
+    own, of = getattr(function, "__module__", None), type(getattr(function, "__self__", None)).__module__
+    return own in ("posix", "io", "fcntl") or of == "_io"
+
+
 def killed_at(moment: int, run: Callable[[], object], files_alone: bool = False) -> bool:
-    """Whether a process that is killed at its call of that number (of functions of C, in Python's order) was killed; with
-    `files_alone` before its change of that number of a file or folder."""
+    """Whether a process that is killed at its call of that number (of functions that open, read, write or move files) was
+    killed; with `files_alone` before its change of that number of a file or folder."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
@@ -205,7 +211,7 @@ def killed_at(moment: int, run: Callable[[], object], files_alone: bool = False)
     if files_alone:
         sys.addaudithook(lambda event, values: kill_at_moment(event))
     else:
-        sys.setprofile(lambda frame, event, function: kill_at_moment(event))
+        sys.setprofile(lambda frame, event, function: kill_at_moment(event) if _is_of_files(function) else None)
     run()
     os._exit(0)
 

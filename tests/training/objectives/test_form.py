@@ -176,16 +176,16 @@ def test_capitals_that_mark_nouns_are_found_out(capsys: pytest.CaptureFixture[st
 
 def test_where_capitals_mark_nouns_a_name_is_two_of_them(tmp_path: Path) -> None:
     model = fresh_model()
-    store = build_store(model, GERMAN * 100, tmp_path, None, progress=False)
+    store = build_store(model, GERMAN * 25, tmp_path, None, progress=False)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     words = next(iter(_words(store.read(np.array([2]), model), vocabulary, nouns=True)))
     starts = model.tokenizer.convert_ids_to_tokens(store.tokens([2])["input_ids"][0][words.firsts])
     found = dict(zip(starts, words.opinions.tolist(), strict=True))
     assert found["angela"] == 1.0 and found["der" if "der" in found else "mit"] == -1.0
     assert [value for value in found.values() if value > 0] == [1.0, 1.0], "and no noun"
-    run = make_run(model, TRAIN, store, np.arange(400))
+    run = make_run(model, TRAIN, store, np.arange(100))
     form(run).nouns = True
-    assert form(run).fit(run) and form(run).outcome.nouns and form(run).outcome.names == 200
+    assert form(run).fit(run) and form(run).outcome.nouns and form(run).outcome.names == 50
     assert "two of them side by side" in form(run).report(run).paragraph
 
 
