@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection = parser.add_argument_group("selection")
     add_options(selection, "model")
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
-    selection.add_argument("--threshold", type=float, help="select words above this probability, and the rest of their names")
+    selection.add_argument("--threshold", type=float, help="select words above this probability, and all of their names")
     selection.add_argument(
         "--keep-meaning",
         type=float,
