@@ -21,6 +21,7 @@ from .scoring_hardkuma import (
     Windows,
     WordTokens,
     check_count,
+    check_options,
     check_selection,
     encodable,
     reads_shapes,
@@ -85,7 +86,7 @@ class TokenGatesPipeline(Pipeline):
         self.gate_model: GateModel = model._base() if backend is None else backend
 
     # Names of options are listed, so that a misspelt one is an error; the base class would take any.
-    def _sanitize_parameters(  # type: ignore[override]
+    def _sanitize_parameters(
         self,
         rate: float | None = None,
         threshold: float | None = None,
@@ -93,7 +94,9 @@ class TokenGatesPipeline(Pipeline):
         phrases: bool | None = None,
         use_surface: bool | None = None,
         selector: str | None = None,
+        **others: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        check_options("TokenGatesPipeline", others, self._sanitize_parameters)
         check_selection(rate, threshold, keep)
         forward = {"use_surface": use_surface, "selector": selector}
         # The rate of a call replaces the pipeline's threshold and the other way round, so they go together.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..common.models import load_model
-from ..scoring_hardkuma import GateModel, check_count, safe_text
+from ..scoring_hardkuma import GateModel, check_count, check_options, safe_text
 from .candidates import fold_words
 from .terms import MAX_WORDS, Record, find_terms, stream_terms
 
@@ -74,9 +74,8 @@ class KeyphraseExtractor:
                 `threshold` (which KeyBERT has for its language models) are of no account.
             highlight: print the document with its phrases, in brackets.
         """
+        check_options("extract_keywords", [name for name in others if name not in _OTHER], self.extract_keywords)
         for name, value in others.items():
-            if name not in _OTHER:
-                raise TypeError(f"extract_keywords() has no argument {name!r}.")
             if value is not None and (name, value) != ("min_df", 1):
                 raise ValueError(f"{name} is KeyBERT's, and not needed here: {_OTHER[name]}; leave it out.")
         fewest, most = keyphrase_ngram_range

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from ..data.sentences import join_lines, sentence_spans
-from ..scoring_hardkuma import GateModel, ScoredText, check_count, encodable, score_texts
+from ..scoring_hardkuma import GateModel, ScoredText, check_count, check_options, encodable, score_texts
 from ..words_hardkuma import ENGLISH, Span
 from .candidates import GatedWords, Key, find_keys, gate_phrases, given_phrases
 
@@ -103,6 +103,7 @@ def stream_terms(model: GateModel, texts: Iterable[str], number: int = 20, **opt
     >>> [[term["text"] for term in terms] for terms in stream_terms(load_released()[0], texts, 1)]
     [['kraken'], [], ['kraken']]
     """
+    check_options("stream_terms", options, find_terms)
     finder = _Finder(model, number, **options)
     for document in finder.read(texts):
         yield finder.terms(document)
