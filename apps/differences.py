@@ -58,7 +58,9 @@ def find_differences(model: AnchorModel, pairs: Sequence[tuple[str, str]], *, ba
 
 
 def check_pair(pair: tuple[str, str]) -> None:
-    """ValueError where one of two texts is none."""
+    """ValueError for what is not two texts."""
+    if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+        raise ValueError(f"pairs must be a list of pairs of texts, [(a, b)]; one of them is {pair!r:.80}.")
     for name, text in zip("ab", pair, strict=True):
         if not isinstance(text, str):
             raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")

@@ -138,6 +138,9 @@ def test_spans_end_at_punctuation_and_at_words_that_carry() -> None:
 
 def test_bad_arguments(make_model: Callable) -> None:
     model = make_model()
+    for wrong in (("paris", "london"), ["ab"], [("paris", "london", "rome")], [("paris",)], [None]):
+        with pytest.raises(ValueError, match=r"pairs must be a list of pairs of texts, \[\(a, b\)\]; one of them is "):
+            find_differences(model, wrong)
     with pytest.raises(ValueError, match=r"b must be a text \(str\), got a list"):
         find_differences(model, [("paris", ["london"])])
     with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
