@@ -43,10 +43,11 @@ class TokenGatesPipeline(Pipeline):
     a generator that reads only a little ahead. A record is what `ScoredText.select` returns. Options of the pipeline and of
     each call:
 
-        rate: select this fraction of each text's words, the most probable ones; in (0, 1].
+        rate: select this fraction of each text's words, the most probable ones, rounded up; in (0, 1]. The record's
+            "rate" is what this comes to: 0.3 of 7 words are 3, a rate of 0.43.
         threshold: select words above this probability instead.
         keep: select the fewest words whose own embedding has at least this cosine with the text's; in (0, 1].
-        phrases: with a rate or threshold, complete phrases (default: False).
+        phrases: with a rate or threshold, complete phrases, so that names stay whole (default: False).
         use_surface: apply the word-shape log-odds that the model holds (default: True).
         selector: the name of a selector (default: "meaning", or the first).
         batch_size: texts, or windows over long texts, per forward pass (default: 32); results do not depend on it.

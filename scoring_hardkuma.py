@@ -734,7 +734,7 @@ class RecordOptions(TypedDict, total=False):
     """What `gate_records` takes: which words are selected, by whose gates, and how texts are run."""
 
     rate: float | None
-    """The most probable words, this fraction of them; in (0, 1]."""
+    """The most probable words, this fraction of them, rounded up; in (0, 1]. The record's "rate" is what this comes to."""
     threshold: float | None
     """The words above this probability; in [0, 1]."""
     keep: float | None

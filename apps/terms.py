@@ -75,7 +75,9 @@ def find_terms(
         `[{"text", "score", "count", "spread", "example", "places": [{"row", "start", "end"}]}]`: the phrase as it is most
         often written, its score, how often it stands in the texts (however it is written, singular or plural, inside of
         longer phrases too), in how many of them, the sentence in which its gates are largest, and where it stands: the
-        number of the text from 0, and characters of it.
+        number of the text from 0, and characters of it. The score is the sum of the phrase's gates, weighed by how near it
+        is to its document and by where and how often it stands there, summed over documents: it ranks phrases, is no
+        probability, and may exceed 1.
 
     >>> from hardkuma import load_released
     >>> terms = find_terms(load_released()[0], ["The kraken is a sea monster.", "No kraken was ever caught. Krakens!"])
