@@ -151,7 +151,7 @@ def join_differences(text: str, words: Sequence[dict[str, Any]], language: Langu
     values = [word["differs"] for word in words]
     scored = ScoredText(text, [(word["start"], word["end"]) for word in words], values, 1, DIFFERENT)
     chosen = [word["differs"] >= DIFFERENT and not word.get("carries", False) for word in words]
-    spans = []
+    spans: list[dict[str, Any]] = []
     for span in scored.record(chosen)["spans"]:
         differs = span.pop("probability")
         found = (span["text"][start:end] for start, end in find_words(span["text"], language))

@@ -71,8 +71,8 @@ class KeyphraseExtractor:
             keyphrase_ngram_range: the fewest and the most words of a phrase; a longer one is left out, not shortened.
             stop_words: further words that no phrase holds. English function words never do.
             top_n: how many phrases, at most.
-            use_mmr: phrases that are unlike each other, by `diversity`; later ones may have low scores. `use_maxsum` does the
-                same; `nr_candidates` and `threshold` (which KeyBERT has for its language models) are of no account.
+            use_mmr: phrases that are unlike each other, by `diversity`; later ones may have low scores. `use_maxsum` does
+                the same; `nr_candidates` and `threshold` (which KeyBERT has for its language models) are of no account.
             highlight: print the document with its phrases, in brackets.
         """
         check_options("extract_keywords", [name for name in others if name not in _OTHER], self.extract_keywords)
