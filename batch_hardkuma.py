@@ -315,6 +315,12 @@ def _shape(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> torch.Size
     tensor = input_ids if inputs_embeds is None else inputs_embeds
     assert tensor is not None
     name, axes = ("input_ids", "(batch, length)") if inputs_embeds is None else ("inputs_embeds", "(batch, length, size)")
+    if not hasattr(tensor, "ndim"):
+        raise TypeError(
+            f"{name} must be a tensor {axes}, got a {type(tensor).__name__}: {tensor!r:.60}; tokenise first, "
+            "model(**model.tokenizer(texts, padding=True, return_tensors='pt')), or use model.gate_records(texts) or "
+            "model.highlight(texts)."
+        )
     if tensor.ndim != axes.count(",") + 1 or 0 in tensor.shape:
         raise ValueError(
             f"{name} must be {axes} with at least one of each, got {tuple(tensor.shape)}; "

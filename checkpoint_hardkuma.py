@@ -759,8 +759,8 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             return _upload(self, Path(root) / "model", repo_id, private=private, token=token, **kwargs)
 
     def save_gate_head(self, save_directory: str | Path) -> None:
-        """Save the gate head alone (7 MB for MiniLM with its table of isolated tokens), with tokenizer and code;
-        `from_pretrained` finds the encoder again by name.
+        """Save the gate head alone (7 MB for MiniLM with its table of isolated tokens), with tokenizer, code and
+        sentence-transformers files; `from_pretrained` finds the encoder again by name.
 
         Refused when the encoder is no longer the one that the name stands for.
         """
@@ -779,6 +779,7 @@ class HardKumaPreTrainedModel(PreTrainedModel):
                 PreTrainedModel.save_pretrained(base, folder, state_dict=weights)
                 write_code(folder, base.name_or_path)
                 write_tokenizer(folder, self.tokenizer, base.config)
+                write_sentence_transformers(folder, base.config.projection_dim)
         finally:
             base.config.gate_head_only = False
 

@@ -58,7 +58,7 @@ from .gate_head_hardkuma import GateHead, WordGates
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
-from .scoring_hardkuma import Highlight, Record, gate_records, measure_records
+from .scoring_hardkuma import Highlight, Record, check_options, gate_records, measure_records, stream_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
 
 logger = logging.get_logger(__name__)
@@ -607,10 +607,12 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> found["kept"] == found["random_kept"] > 0.9  # all words are all words
         True
         """
+        check_options("faithfulness", options, stream_records)
         return measure_records(self, self.gate_records(texts, **options))
 
     def highlight(self, texts: str | list[str], **options: Any) -> Highlight:
-        """Texts with their words marked, for a notebook, a terminal (`print`) or a page (`.save("page.html")`).
+        """Texts with their words marked, for a notebook, a terminal (`print`) or a page (`.to_html()`,
+        `.save("page.html")`).
 
         Args:
             options: of `gate_records`, such as `rate=0.2`, `keep=0.8` or `selector="entities"`.
@@ -619,6 +621,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         >>> print(model.highlight("Marie moved.", rate=1.0))
         [Marie moved].
         """
+        check_options("highlight", options, stream_records)
         return Highlight(self.gate_records([texts] if isinstance(texts, str) else list(texts), **options))
 
     def sentence_features(

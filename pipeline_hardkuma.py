@@ -21,6 +21,7 @@ from .scoring_hardkuma import (
     Windows,
     WordTokens,
     check_count,
+    check_options,
     check_selection,
     encodable,
     reads_shapes,
@@ -42,10 +43,11 @@ class TokenGatesPipeline(Pipeline):
     a generator that reads only a little ahead. A record is what `ScoredText.select` returns. Options of the pipeline and of
     each call:
 
-        rate: select this fraction of each text's words, the most probable ones; in (0, 1].
+        rate: select this fraction of each text's words, the most probable ones, rounded up; in (0, 1]. The record's
+            "rate" is what this comes to: 0.3 of 7 words are 3, a rate of 0.43.
         threshold: select words above this probability instead.
         keep: select the fewest words whose own embedding has at least this cosine with the text's; in (0, 1].
-        phrases: with a rate or threshold, complete phrases (default: False).
+        phrases: with a rate or threshold, complete phrases, so that names stay whole (default: False).
         use_surface: apply the word-shape log-odds that the model holds (default: True).
         selector: the name of a selector (default: "meaning", or the first).
         batch_size: texts, or windows over long texts, per forward pass (default: 32); results do not depend on it.
@@ -85,7 +87,7 @@ class TokenGatesPipeline(Pipeline):
         self.gate_model: GateModel = model._base() if backend is None else backend
 
     # Names of options are listed, so that a misspelt one is an error; the base class would take any.
-    def _sanitize_parameters(  # type: ignore[override]
+    def _sanitize_parameters(
         self,
         rate: float | None = None,
         threshold: float | None = None,
@@ -93,7 +95,9 @@ class TokenGatesPipeline(Pipeline):
         phrases: bool | None = None,
         use_surface: bool | None = None,
         selector: str | None = None,
+        **others: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        check_options("TokenGatesPipeline", others, self._sanitize_parameters)
         check_selection(rate, threshold, keep)
         forward = {"use_surface": use_surface, "selector": selector}
         # The rate of a call replaces the pipeline's threshold and the other way round, so they go together.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import os
 import random
@@ -14,8 +15,9 @@ import tempfile
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
@@ -712,11 +714,27 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
 
 
+def check_options(name: str, options: Iterable[str], function: Callable[..., Any]) -> None:
+    """TypeError, with the nearest name that there is, for an option of `name` that `function` does not take, to which it
+    hands its options on.
+
+    >>> check_options("highlight", ["ratio"], stream_records)
+    Traceback (most recent call last):
+    TypeError: highlight() has no option 'ratio'; did you mean rate?
+    """
+    known = [key for key, value in inspect.signature(function).parameters.items() if value.default is not value.empty]
+    for option in options:
+        if option not in known:
+            near = get_close_matches(option, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known)}."
+            raise TypeError(f"{name}() has no option {option!r}; {hint}")
+
+
 class RecordOptions(TypedDict, total=False):
     """What `gate_records` takes: which words are selected, by whose gates, and how texts are run."""
 
     rate: float | None
-    """The most probable words, this fraction of them; in (0, 1]."""
+    """The most probable words, this fraction of them, rounded up; in (0, 1]. The record's "rate" is what this comes to."""
     threshold: float | None
     """The words above this probability; in [0, 1]."""
     keep: float | None
@@ -746,6 +764,7 @@ def gate_records(model: GateModel, texts: Sequence[str], **options: Unpack[Recor
     >>> [word["word"] for word in record["words"]], record["rate"]
     (['Marie', 'Curie', 'moved', 'to', 'Paris'], 0.4)
     """
+    check_options("gate_records", options, stream_records)
     return next(stream_records(model, [texts], **options))
 
 
@@ -985,20 +1004,25 @@ class Highlight(list[Record]):
         colour = use_colour(sys.stdout)
         return "\n".join(paint(safe(record), colour) for record in self)
 
-    def _repr_html_(self) -> str:
-        """Words shaded by probability, selected spans underlined; everything is escaped."""
+    def to_html(self) -> str:
+        """A paragraph for each text, to put into a page: words shaded by probability, selected spans underlined; everything
+        is escaped."""
         return "".join(
             f'<p dir="auto" style="line-height: 1.9; white-space: pre-wrap">{_shaded(record)}</p>' for record in self
         )
 
+    _repr_html_ = to_html  # what a notebook calls
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page; what was there is replaced whole."""
+        """Write a self-contained HTML page, NAME.html; what was there is replaced whole."""
+        target = Path(path)
+        if target.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"a page is written as HTML, not as {target.name!r}; give a name that ends in .html.")
         page = (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-            f"<title>HardKuma</title></head><body>{self._repr_html_()}</body></html>\n"
+            f"<title>HardKuma</title></head><body>{self.to_html()}</body></html>\n"
         )
-        target = Path(path)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
             file.write(page)
         os.replace(file.name, target)

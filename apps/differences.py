@@ -28,6 +28,9 @@ from .reading import UNRELATED, AnchorModel, ReadText, read_texts
 # Both chosen on the first 50 pairs of iSTS: by Spearman's correlation, and by F1 of the words that people gave .4 or more.
 SAME = 0.2
 DIFFERENT = 0.25
+# What belongs to a number that it touches; neither is part of a word.
+CURRENCIES = frozenset("$£¥€")
+SIGNS = CURRENCIES | {"%", "‰", "°"}
 
 
 def find_differences(model: AnchorModel, pairs: Sequence[tuple[str, str]], *, batch_size: int = 32) -> list[dict[str, Any]]:
@@ -58,7 +61,9 @@ def find_differences(model: AnchorModel, pairs: Sequence[tuple[str, str]], *, ba
 
 
 def check_pair(pair: tuple[str, str]) -> None:
-    """ValueError where one of two texts is none."""
+    """ValueError for what is not two texts."""
+    if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
+        raise ValueError(f"pairs must be a list of pairs of texts, [(a, b)]; one of them is {pair!r:.80}.")
     for name, text in zip("ab", pair, strict=True):
         if not isinstance(text, str):
             raise ValueError(f"{name} must be a text (str), got a {type(text).__name__}: {text!r:.60}.")
@@ -136,7 +141,8 @@ def _attach_function_words(text: ScoredText) -> list[float]:
 
 def join_differences(text: str, words: Sequence[dict[str, Any]], language: Language = ENGLISH) -> list[dict[str, Any]]:
     """Neighbouring words that differ by `DIFFERENT` or more, as spans; punctuation ends a span, and so does a word that
-    carries the similarity. Function words that are left alone then are no difference, unless they are compared as such.
+    carries the similarity. Function words that are left alone then are no difference, unless they are compared as such. The
+    sign of a number (3%, $30) is part of the difference.
 
     >>> words = [{"start": 0, "end": 1, "differs": 0.5}, {"start": 2, "end": 5, "differs": 0.9}]
     >>> join_differences("a dog", words)
@@ -145,12 +151,17 @@ def join_differences(text: str, words: Sequence[dict[str, Any]], language: Langu
     values = [word["differs"] for word in words]
     scored = ScoredText(text, [(word["start"], word["end"]) for word in words], values, 1, DIFFERENT)
     chosen = [word["differs"] >= DIFFERENT and not word.get("carries", False) for word in words]
-    spans = []
+    spans: list[dict[str, Any]] = []
     for span in scored.record(chosen)["spans"]:
         differs = span.pop("probability")
         found = (span["text"][start:end] for start, end in find_words(span["text"], language))
         if differs == 1 or not all(map(language.is_function_word, found)):
-            spans.append({**span, "differs": differs})
+            start, end = span["start"], span["end"]
+            if text[start].isdigit() and start > (spans[-1]["end"] if spans else 0) and text[start - 1] in CURRENCIES:
+                start -= 1
+            if text[end - 1].isdigit() and text[end : end + 1] in SIGNS:
+                end += 1
+            spans.append({"text": text[start:end], "start": start, "end": end, "differs": differs})
     return spans
 
 

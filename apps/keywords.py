@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..common.models import load_model
-from ..scoring_hardkuma import GateModel, check_count, safe_text
+from ..scoring_hardkuma import GateModel, check_count, check_options, safe_text
 from .candidates import fold_words
 from .terms import MAX_WORDS, Record, find_terms, stream_terms
 
@@ -61,22 +61,22 @@ class KeyphraseExtractor:
         threshold: float | None = None,
         **others: Any,
     ) -> Keywords | list[Keywords]:
-        """(phrase, score) of a document, the best first; of several documents a list of these.
+        """(phrase, score) of a document, the best first; of several documents a list of these. The score is that of
+        `find_terms`, which grows with the words of a phrase and may exceed 1; it is no cosine, as KeyBERT's is.
 
         Args:
             docs: a document, or several.
             candidates: strings for all documents, as in KeyBERT; or what `find_terms` takes: a spaCy document, or a list of
                 spans or (start, end), of one document; a list of these of several.
-            keyphrase_ngram_range: the fewest and the most words of a phrase.
+            keyphrase_ngram_range: the fewest and the most words of a phrase; a longer one is left out, not shortened.
             stop_words: further words that no phrase holds. English function words never do.
             top_n: how many phrases, at most.
-            use_mmr: phrases that are unlike each other, by `diversity`. `use_maxsum` does the same; `nr_candidates` and
-                `threshold` (which KeyBERT has for its language models) are of no account.
+            use_mmr: phrases that are unlike each other, by `diversity`; later ones may have low scores. `use_maxsum` does
+                the same; `nr_candidates` and `threshold` (which KeyBERT has for its language models) are of no account.
             highlight: print the document with its phrases, in brackets.
         """
+        check_options("extract_keywords", [name for name in others if name not in _OTHER], self.extract_keywords)
         for name, value in others.items():
-            if name not in _OTHER:
-                raise TypeError(f"extract_keywords() has no argument {name!r}.")
             if value is not None and (name, value) != ("min_df", 1):
                 raise ValueError(f"{name} is KeyBERT's, and not needed here: {_OTHER[name]}; leave it out.")
         fewest, most = keyphrase_ngram_range

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..gate_head_hardkuma import count_at_rate
-from ..scoring_hardkuma import ScoredText, check_selection, score_texts
+from ..scoring_hardkuma import ScoredText, check_options, check_selection, score_texts
 from .contrasts import NEGATION_KIND, describe_languages, word_value
 from .differences import check_pair, differing, join_differences, word_chance
 from .reading import AnchorModel, ReadText, SeenText, chance_of, embed_anchors, read_texts
@@ -106,6 +106,7 @@ def explain_pair(model: AnchorModel, a: str, b: str, **options: Any) -> dict[str
     >>> explain_pair(model, "A cat sleeps on the mat.", "Interest rates rose in Germany.")["explained"]
     False
     """
+    check_options("explain_pair", options, explain_pairs)
     return explain_pairs(model, [(a, b)], **options)[0]
 
 

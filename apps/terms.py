@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from ..data.sentences import join_lines, sentence_spans
-from ..scoring_hardkuma import GateModel, ScoredText, check_count, encodable, score_texts
+from ..scoring_hardkuma import GateModel, ScoredText, check_count, check_options, encodable, score_texts
 from ..words_hardkuma import ENGLISH, Span
 from .candidates import GatedWords, Key, find_keys, gate_phrases, given_phrases
 
@@ -75,7 +75,9 @@ def find_terms(
         `[{"text", "score", "count", "spread", "example", "places": [{"row", "start", "end"}]}]`: the phrase as it is most
         often written, its score, how often it stands in the texts (however it is written, singular or plural, inside of
         longer phrases too), in how many of them, the sentence in which its gates are largest, and where it stands: the
-        number of the text from 0, and characters of it.
+        number of the text from 0, and characters of it. The score is the sum of the phrase's gates, weighed by how near it
+        is to its document and by where and how often it stands there, summed over documents: it ranks phrases, is no
+        probability, and may exceed 1.
 
     >>> from hardkuma import load_released
     >>> terms = find_terms(load_released()[0], ["The kraken is a sea monster.", "No kraken was ever caught. Krakens!"])
@@ -103,6 +105,7 @@ def stream_terms(model: GateModel, texts: Iterable[str], number: int = 20, **opt
     >>> [[term["text"] for term in terms] for terms in stream_terms(load_released()[0], texts, 1)]
     [['kraken'], [], ['kraken']]
     """
+    check_options("stream_terms", options, find_terms)
     finder = _Finder(model, number, **options)
     for document in finder.read(texts):
         yield finder.terms(document)

@@ -62,7 +62,7 @@ def load_model(name: str | None = None, device: str | None = None) -> HardKumaMo
 
 
 def highlight(texts: str | list[str], model: HardKumaModel | None = None, **options: Any) -> Highlight:
-    """The words that carry texts, marked: shown by a notebook, `print` or `.save("page.html")`.
+    """The words that carry texts, marked: shown by a notebook, `print`, `.to_html()` or `.save("page.html")`.
 
     Args:
         texts: one, or several.

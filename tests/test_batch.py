@@ -215,6 +215,13 @@ def test_ids_beyond_the_vocabulary_are_refused(wrong: int, make_model: Callable)
             call(torch.tensor([[0, 5, 3], [0, number, 3]]))
 
 
+def test_texts_are_no_tokens(make_model: Callable) -> None:
+    model = make_model()
+    for wrong in (["paris"], "paris", model.tokenizer(["paris"])):
+        with pytest.raises(TypeError, match=r"input_ids must be a tensor \(batch, length\), got a .*; tokenise first"):
+            model(wrong)
+
+
 def test_classes_and_empty_batches_are_refused(make_model: Callable) -> None:
     model = make_model()
     ids = torch.tensor([[0, 5, 6, 3]])

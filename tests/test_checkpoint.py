@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 from hardkuma import HardKumaConfig, HardKumaForTokenClassification, HardKumaModel, checkpoint_hardkuma, load_released
-from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, CHECKPOINT_CODE, render_card, staged
+from hardkuma.checkpoint_hardkuma import CARD_TEMPLATE, CHECKPOINT_CODE, TOKENS, render_card, staged
 from hardkuma.encoder_hardkuma import fingerprint, resolve_encoder
 from tests.conftest import FAMILIES, SENTENCES, TWO_SELECTORS, several
 from tests.forks import ForkServer, killed_at
@@ -177,6 +177,25 @@ def test_sentence_transformers_gives_the_rationale(selectors: int, make_model: C
     for number, name in enumerate(model.config.names):
         named = sentence_model.encode(SENTENCES, convert_to_tensor=True, selector=name)
         assert (named - expected[:, number]).abs().max() < 1e-6
+
+
+def test_sentence_transformers_loads_the_repository_as_a_head_that_is_saved(tmp_path: Path) -> None:
+    """Without modules.json it would take the mean of all tokens, and say nothing."""
+    model, tokenizer = load_released()
+    model.save_gate_head(tmp_path / "head")
+    names = ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"]
+    names += [f"{TOKENS}/config.json", f"{TOKENS}/model.safetensors"]
+    for name in names:
+        assert (ROOT / name).read_bytes() == (tmp_path / "head" / name).read_bytes(), name
+    texts = ["Our flight to Oslo was delayed by heavy snow.", "Rain."]
+    with torch.no_grad():
+        expected = model(**tokenizer(texts, padding=True, return_tensors="pt"), selector="meaning")
+    stock = SentenceTransformer(resolve_encoder("sentence-transformers/all-MiniLM-L6-v2"), device="cpu")
+    loaded = SentenceTransformer(str(ROOT), trust_remote_code=True, device="cpu")
+    assert (loaded.encode(texts, convert_to_tensor=True) - expected.rationale_embedding).abs().max() < 1e-6
+    assert (expected.rationale_embedding - expected.anchor_embedding).abs().max() > 0.01
+    anchors = loaded.encode(texts, embedding="anchor", convert_to_tensor=True)
+    assert (anchors - stock.encode(texts, convert_to_tensor=True)).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(("view", "layer"), [("hidden", -1), ("input", 1), ("reencode", 1)])

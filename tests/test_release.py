@@ -55,6 +55,7 @@ def test_the_wheel_holds_the_package(wheel: Path) -> None:
         "apps/page/page.*",
         "*.safetensors",
         "*.json",
+        "1_WeightedLayerPooling/*",
         "model_card.md",
         "py.typed",
     ):

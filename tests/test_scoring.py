@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -556,7 +557,28 @@ def test_highlights_show_themselves(minilm: HardKumaModel, tmp_path: Path) -> No
     shown = minilm.highlight("Is <b>raw</b> fish [safe]?", rate=0.5)
     assert shown == highlight("Is <b>raw</b> fish [safe]?", minilm, rate=0.5)
     assert "&lt;b&gt;" not in str(shown) and r"\[" in str(shown) and "[" in str(shown)
-    html = shown._repr_html_()
+    html = shown.to_html()
+    assert html == shown._repr_html_()
     assert "<b>" not in html and "&lt;" in html and "border-bottom" in html
     shown.save(tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and html in page
+    for name in ("page.pdf", "page"):
+        with pytest.raises(ValueError, match=f"not as '{name}'; give a name that ends in .html"):
+            shown.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+    shown.save(str(tmp_path / "PAGE.HTM"))
+
+
+def test_an_unknown_option_is_answered_by_the_name_of_what_was_called(minilm: HardKumaModel) -> None:
+    for call, name in (
+        (minilm.highlight, "highlight"),
+        (minilm.gate_records, "gate_records"),
+        (minilm.faithfulness, "faithfulness"),
+        (partial(gate_records, minilm), "gate_records"),
+    ):
+        for wrong, near in (("ratio", "rate"), ("threshhold", "threshold"), ("selectors", "selector")):
+            with pytest.raises(TypeError, match=rf"^{name}\(\) has no option '{wrong}'; did you mean {near}\?$"):
+                call(["Rain."], **{wrong: 0.2})
+    with pytest.raises(TypeError, match=r"^highlight\(\) has no option 'xy'; it has: rate, threshold, keep, phrases, "):
+        highlight("Rain.", minilm, xy=1)

@@ -136,8 +136,29 @@ def test_spans_end_at_punctuation_and_at_words_that_carry() -> None:
     assert [span["text"] for span in join_differences(text, words)] == ["big", "ran"], "an article alone is none"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It fell 3% today", ["3%"]),
+        ("It fell 3 % today", ["3"]),
+        ("It costs $30, or 28€.", ["$30", "28€"]),
+        ("5€6", ["5€", "6"]),
+        ("20° or 20", ["20°", "20"]),
+        ("$", []),
+        ("No. 3.", ["3"]),
+    ],
+)
+def test_the_sign_of_a_number_differs_with_it(text: str, expected: list[str]) -> None:
+    words = [{"start": s, "end": e, "differs": float(text[s].isdigit())} for s, e in find_words(text)]
+    spans = join_differences(text, words)
+    assert [span["text"] for span in spans] == [text[span["start"] : span["end"]] for span in spans] == expected
+
+
 def test_bad_arguments(make_model: Callable) -> None:
     model = make_model()
+    for wrong in (("paris", "london"), ["ab"], [("paris", "london", "rome")], [("paris",)], [None]):
+        with pytest.raises(ValueError, match=r"pairs must be a list of pairs of texts, \[\(a, b\)\]; one of them is "):
+            find_differences(model, wrong)
     with pytest.raises(ValueError, match=r"b must be a text \(str\), got a list"):
         find_differences(model, [("paris", ["london"])])
     with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):

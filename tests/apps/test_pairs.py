@@ -317,6 +317,8 @@ def test_bad_arguments(make_model: Callable) -> None:
     model = make_model()
     with pytest.raises(ValueError, match=r"b must be a text \(str\), got a list"):
         explain_pair(model, "paris", ["london"])
+    with pytest.raises(TypeError, match=r"^explain_pair\(\) has no option 'link'; did you mean links\?$"):
+        explain_pair(model, "paris", "london", link=3)
     for rate in (0, 1.5, None, True):
         with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\]"):
             explain_pair(model, "paris", "london", rate=rate)

@@ -220,6 +220,8 @@ def test_what_has_no_phrase(make_model: Callable) -> None:
         assert list(stream_terms(model, texts)) == [[] for _ in texts]
     with pytest.raises(ValueError, match=r"got one string; wrap it: \[text\]"):
         find_terms(None, "a text")  # type: ignore[arg-type] # no model is asked
+    with pytest.raises(TypeError, match=r"^stream_terms\(\) has no option 'max_word'; did you mean max_words\?$"):
+        next(stream_terms(model, [TAGGED], max_word=3))
     with pytest.raises(ValueError, match="a text must be a string, got int"):
         find_terms(model, [7])  # type: ignore[list-item]
 
