@@ -41,6 +41,9 @@ _FORMAT_BY_SUFFIX = {
 }
 
 
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+
 class RecordFormat(Protocol):
     """How records become bytes."""
 
@@ -114,7 +117,11 @@ class SequentialFormat:
 
         if "rates" in record:  # of several selectors, one line each
             return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
-        line = paint(record, self.colour)
+        # A row is a line, whatever ends lines within it (as str.splitlines knows them); offsets stay right.
+        line = paint({**record, "text": record["text"].translate(_LINE_ENDS)}, self.colour)
+        if "kept" in record and record["words"]:
+            kept = record["kept"]
+            line += "  (not verified: longer than the encoder takes)" if kept is None else f"  (keeps {kept:.2f})"
         if self.numbers:
             numbers = "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
             line += "\n  " + (numbers or f"({record.get('reason', 'no word')})")

@@ -119,6 +119,31 @@ def test_surface_and_threshold_reach_the_model(folder: Path, capsys: pytest.Capt
     assert "1.00" not in capsys.readouterr().out
 
 
+def test_a_row_of_text_is_a_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["marie\nmoved\r\nto\u2028paris\x85\x0c", "curie"]
+    words = ["gates", "--model", str(folder), "--quiet", "--rate", "1", "--field", "body"]
+    words += ["--file", write(tmp_path / "in.jsonl", texts)]
+    assert main([*words, "--output", str(tmp_path / "out.txt")]) == 0
+    shown = (tmp_path / "out.txt").read_text()
+    assert shown.splitlines() == ["[marie] [moved]  [to] [paris]  ", "[curie]"] and shown.count("\n") == 2
+    assert main(words) == 0 and capsys.readouterr().out == shown
+    assert main([*words, "--format", "jsonl"]) == 0, "exact, here"
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.split("\n")[:-1]] == texts
+
+
+def test_text_says_what_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gates", "--model", str(folder), "--keep-meaning", "0.3"]
+    long = "marie moved to paris " * 60
+    assert main([*words, "--format", "jsonl", "marie moved to paris"]) == 0
+    kept = json.loads(capsys.readouterr().out)["kept"]
+    assert main([*words, "--numbers", "marie moved to paris", "", long]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0].endswith(f"  (keeps {kept:.2f})") and lines[2] == ""
+    assert lines[4].endswith("  (not verified: longer than the encoder takes)")
+    assert main([*words[:3], "marie moved to paris"]) == 0
+    assert "(keeps" not in capsys.readouterr().out
+
+
 class Stopped(BaseException):
     """Something that no handler of ours catches."""
 
