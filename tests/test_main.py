@@ -161,7 +161,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["keyphrase", "x.txt"], "did you mean keyphrases?"),
         (["gates", "--format", "jsonlines", "x"], "did you mean jsonl?"),
         (["keyphrases", "--top_n", "5", "x.txt"], "--top_n; did you mean --number?"),
-        (["search", "notes", "--top-k=5", "x"], "--top-k=5; did you mean --number?"),
+        (["search", "notes", "--top-k=5", "x"], "--top-k=5 x; did you mean --number?"),
         (["gates", "--rate", "7", "x"], "rate must be a fraction in (0, 1], got 7.0."),
         (["gates", "--rate", "0.1", "--threshold", "0.5", "x"], "give one of rate, threshold and keep"),
         (["gates", "--batch-size", "0", "x"], "--batch-size must be a whole number >= 1, got 0."),
