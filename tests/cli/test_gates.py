@@ -320,7 +320,7 @@ def test_nothing_that_passes_the_threshold_is_said_with_what_to_try(
     assert main(["gates", "--model", str(two), "marie moved", "of the", "…"]) == 0
     shown = capsys.readouterr()
     assert "[" in shown.out.splitlines()[0] and shown.out.splitlines()[1:] == ["of the", "…"]
-    assert "nothing was selected in 1 of 3 texts: the text has no content word. Try" in shown.err
+    assert "nothing was selected in 1 of 3 texts: the text has no content word.\n" in shown.err, "and nothing to be tried"
     # Something is selected everywhere: nothing to be said.
     assert main(["gates", "--model", str(two), "--rate", "0.2", "marie moved", "paris"]) == 0
     assert "hardkuma gates:" not in capsys.readouterr().err
