@@ -207,9 +207,11 @@ def _flat(rows: Iterable[Iterable[int]]) -> Tensor:
 Record = dict[str, Any]
 
 UNSEEN = (
-    "some texts seem to be of a script or language that this head has not seen. It chooses badly there: see the "
-    '"note" of their records. Train a head on text of that language: python train.py recipes/language.yaml --data FILE.'
+    "some texts seem to be of a script or language that this head has not seen; the first one is %r (%s). It chooses badly "
+    'there: see the "note" of their records (hardkuma gates --format jsonl). Train a head on text of that language: python '
+    "train.py recipes/language.yaml --data FILE."
 )
+_UNSEEN_TEXTS: list[str] = []  # the one that was warned of
 ALL = "all"  # what `selector=` takes for a record with the gates of all selectors
 
 
@@ -797,8 +799,11 @@ def stream_records(
     numbers = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
     for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, numbers, "max"):
         rows = [select_texts(model, texts, rate, threshold, keep, phrases, batch_size) for texts in scored]
-        if any("note" in record for record in rows[0]):
-            logger.warning_once(UNSEEN)
+        unseen = next((record for record in rows[0] if "note" in record), None)
+        if unseen is not None and not _UNSEEN_TEXTS:  # once in a process
+            _UNSEEN_TEXTS.append(unseen["text"])
+            text = unseen["text"]
+            logger.warning(UNSEEN, text if len(text) <= 60 else f"{text[:59]}…", unseen["note"])
         if selector == ALL:
             yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
         else:

@@ -205,7 +205,8 @@ class Language:
         script = self.unseen_script(text)
         if script is not None:
             return f"written in a script that the head has not seen ({script})"
-        known = sum(self.is_function_word(text[start:end]) for start, end in words)
+        # THE QUICK FOX is English, too: a word in capitals counts, though it may be a name.
+        known = sum(self.is_function_word(text[start:end].lower()) for start, end in words)
         if len(words) >= TELLING and known <= LEAST_KNOWN * len(words):
             return f"{known} of {len(words)} words are function words that the head knows: another language, or a list"
         return None

@@ -50,7 +50,7 @@ class Passage:
     row: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Match:
     """A passage that was found.
 
@@ -63,6 +63,14 @@ class Match:
     passage: Passage
     similarity: float
     pair: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """
+        >>> Match(Passage("Rain fell."), 0.5)
+        Match(0.500, 'Rain fell.', words=[])
+        """
+        text = self.passage.text
+        return f"Match({self.similarity:.3f}, {text if len(text) <= 60 else text[:59] + '…'!r}, words={self.words})"
 
     @property
     def words(self) -> list[str]:

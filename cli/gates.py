@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.formats import STANDARD_INPUT
 from .options import add_options, add_selector_option, check_counts
-from .writers import FORMATS, RECORD_FIELDS, PartialOutput, SequentialFormat, choose_output_format, make_format
+from .writers import (
+    FORMATS,
+    KEEPING,
+    RECORD_FIELDS,
+    TABLES,
+    PartialOutput,
+    SequentialFormat,
+    choose_output_format,
+    make_format,
+)
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -39,6 +48,8 @@ examples:
                                                             another column comes along
   zcat big.gz | hardkuma gates --file - --input-format tsv --field body --format jsonl
   hardkuma gates --selector all --format jsonl "..."        one record with the gates of every selector
+  hardkuma gates --file comments.csv --field comment --keep id --output words.csv
+                                                            a table: id, text, and the selected words
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
                                                             go on after an interruption; the file will be the same
@@ -75,7 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(source, "input-format", "field")
     source.add_argument(
-        "--keep", nargs="+", default=[], metavar="NAME", help="other fields or columns, which come along (jsonl, parquet)"
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="other fields or columns, which come along (jsonl, csv, tsv, parquet)",
     )
     selection = parser.add_argument_group("selection")
     add_options(selection, "model")
@@ -91,7 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--no-surface", action="store_true", help="ignore how words are written (capitals, digits)")
     add_selector_option(selection, several=True)
     output = parser.add_argument_group("output")
-    output.add_argument("--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .parquet or .html")
+    output.add_argument(
+        "--output", metavar="FILE", type=Path, help="write here; .txt, .jsonl, .csv, .tsv, .parquet or .html"
+    )
     output.add_argument("--format", choices=FORMATS, help="default: from the suffix, or text")
     output.add_argument("--numbers", action="store_true", help="with text: each word's probability too")
     output.add_argument("--resume", action="store_true", help="go on with an interrupted run")
@@ -117,7 +134,7 @@ def check(arguments: argparse.Namespace) -> None:
     Traceback (most recent call last):
     ValueError: --field names a column of --file, which is not given.
     """
-    from ..scoring_hardkuma import check_selection
+    from ..scoring_hardkuma import ALL, check_selection
 
     check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)
     check_counts(arguments, "batch_size")
@@ -136,14 +153,19 @@ def check(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{option.replace('_', '-')} {what} of --file, which is not given.")
     if own := [name for name in arguments.keep if name in RECORD_FIELDS]:
         raise ValueError(f"--keep {own[0]}: every record has a field of this name already; rename the column.")
-    if arguments.keep and choose_output_format(arguments.format, arguments.output) not in ("jsonl", "parquet"):
-        raise ValueError("--keep is for the formats jsonl and parquet, whose records have fields.")
+    format = choose_output_format(arguments.format, arguments.output)
+    if arguments.keep and format not in KEEPING:
+        raise ValueError(f"--keep is for the formats {', '.join(KEEPING)}, whose records have fields; got {format}.")
+    if arguments.selector == ALL and format in TABLES:
+        raise ValueError(
+            f"a row of {format} has the words of one selector: name one with --selector, or use jsonl or parquet."
+        )
     if arguments.resume and not (arguments.output and arguments.file and arguments.file != STANDARD_INPUT):
         raise ValueError("--resume needs --file and --output: standard input cannot be read again.")
     if arguments.output and arguments.file and arguments.output.resolve() == Path(arguments.file).resolve():
         raise ValueError(f"{arguments.output} is both --file and --output; write to another file.")
-    if choose_output_format(arguments.format, arguments.output) != "text" and arguments.numbers:
-        raise ValueError("--numbers belongs to the format text; the other formats have every probability.")
+    if format != "text" and arguments.numbers:
+        raise ValueError("--numbers belongs to the format text; jsonl, parquet and html have every probability.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -331,8 +353,9 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..scoring_hardkuma import check_selector, safe, use_colour
 
     out = sys.stdout
-    writer = SequentialFormat(format, numbers=arguments.numbers, colour=use_colour(out))
-    make_safe = safe if format == "text" and (out.isatty() or writer.colour) else dict
+    verified = arguments.keep_meaning is not None
+    writer = SequentialFormat(format, arguments.numbers, use_colour(out), keep=arguments.keep, verified=verified)
+    make_safe = safe if format in ("text", *TABLES) and (out.isatty() or writer.colour) else dict
     # Somebody who types wants an answer to each line.
     is_typed = arguments.file in (None, STANDARD_INPUT) and arguments.texts in ([], [STANDARD_INPUT]) and sys.stdin.isatty()
     rows = _read_input(arguments)
@@ -361,7 +384,8 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
     from ..scoring_hardkuma import ALL, check_selector
 
-    writer = make_format(format, numbers=arguments.numbers, keep=arguments.keep, joined=arguments.selector == ALL)
+    joined, verified = arguments.selector == ALL, arguments.keep_meaning is not None
+    writer = make_format(format, arguments.numbers, arguments.keep, joined, verified)
     rows = _read_input(arguments)
     with PartialOutput(arguments.output) as partial:
         if arguments.resume and partial.settings is None and _is_complete(arguments):

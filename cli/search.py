@@ -22,11 +22,12 @@ examples:
   hardkuma search notes "a question" --build notes.txt      index one, and ask; --build comes last
   hardkuma search notes "how do I renew my passport?"       the nearest passages, with the words that carry each match
   hardkuma search notes --number 20 --format jsonl "..."    for programs
+  hardkuma search notes --all "..."                         the nearest passages, however far
 
 A passage is a row of a file; one of more than 100 words is cut between sentences. Words in [brackets] carry the match, by
-the check of `hardkuma pair`; brackets of the text itself are written \\[ and \\]. A passage that is no closer than
-unrelated texts are is said to be so. Up to 50,000 passages are searched exactly; more of them by faiss, where it is
-installed (pip install 'hardkuma[search]').
+the check of `hardkuma pair`; brackets of the text itself are written \\[ and \\]. Passages that are no closer than
+unrelated texts may be are left out; --all shows them, too. Up to 50,000 passages are searched exactly; more of them by
+faiss, where it is installed (pip install 'hardkuma[search]').
 """
 
 
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--build", nargs="+", metavar="FILE", help="index these files: .txt, .jsonl, .csv, ...; - too")
     add_options(source, "input-format", "field", "batch-size", "quiet")
     parser.add_argument("--number", type=int, default=5, metavar="N", help="passages, at most (default: %(default)s)")
+    parser.add_argument("--all", action="store_true", help="passages that are no closer than unrelated texts may be, too")
     parser.add_argument(
         "--rate", type=float, default=0.2, help="of the words that may carry a match (default: %(default)s)"
     )
@@ -78,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _search(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
+    from ..apps.reading import chance_of
     from ..apps.search import SearchIndex, check_target, read_passages
     from ..common.models import load_model
     from ..data.readers import choose_input_format
@@ -102,8 +105,15 @@ def _search(arguments: argparse.Namespace) -> int:
         print(f"{arguments.index}: {len(index.passages):,} passages indexed.", file=sys.stderr)
     if arguments.question is not None:
         options = {"rate": arguments.rate, "selector": arguments.selector}
-        for match in index.search(model, arguments.question, arguments.number, explain=not arguments.no_words, **options):
+        found = index.search(model, arguments.question, arguments.number, explain=not arguments.no_words, **options)
+        chance = -2.0 if arguments.all else chance_of(model)  # less than any cosine
+        shown = [match for match in found if match.similarity > chance]
+        for match in shown:
             print(_line(match) if arguments.format == "jsonl" else _paragraph(match))
+        if not shown:
+            nearest = f"the nearest passage has a similarity of {found[0].similarity:.2f}"
+            limit = f"unrelated texts may have up to {chance:.2f}"
+            print(f"hardkuma search: nothing fits: {nearest}, and {limit}; --all shows it.", file=sys.stderr)
     return 0
 
 

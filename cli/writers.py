@@ -1,4 +1,4 @@
-"""Records as bytes of a file (text, JSON lines, HTML, Parquet), and the file of a run that can be killed at any moment.
+"""Records as bytes of a file (text, JSON lines, tables, HTML), and the file of a run that can be killed at any moment.
 
 A block is the bytes of several records. Blocks are kept in a partial file while a run lasts; joined in order they are the
 output, whose bytes depend on the records alone and not on interruptions.
@@ -6,8 +6,11 @@ output, whose bytes depend on the records alone and not on interruptions.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,16 +25,23 @@ from ..common.rendering.html import page_foot, page_head, render_record
 if TYPE_CHECKING:
     from ..scoring_hardkuma import Record
 
-FORMATS = ("text", "jsonl", "parquet", "html")
+FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "html")
+KEEPING = ("jsonl", "csv", "tsv", "parquet")  # whose records have fields, other columns too
+TABLES = {"csv": ",", "tsv": "\t"}  # what stands between their fields
 RECORD_FIELDS = ("text", "words", "spans", "rate", "rates", "windows", "reason", "note", "kept", "lost")
 _FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
     ".parquet": "parquet",
     ".html": "html",
     ".htm": "html",
 }
+
+
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
 class RecordFormat(Protocol):
@@ -45,17 +55,25 @@ class RecordFormat(Protocol):
 
 
 class SequentialFormat:
-    """Formats whose file is a head, the records one after the other, and a foot: text, JSON lines, HTML.
+    """Formats whose file is a head, the records one after the other, and a foot: text, JSON lines, CSV, TSV, HTML.
 
     >>> word = {"word": "Al", "start": 0, "end": 2, "probability": 0.9, "selected": True}
     >>> SequentialFormat("text", numbers=True).block([{"text": "Al!", "words": [word]}])
     b'[Al]!\\n  Al 0.90\\n'
+    >>> SequentialFormat("csv", keep=["id"]).block([{"id": 7, "text": "Al!", "words": [word], "spans": [word]}])
+    b'7,Al!,Al\\n'
     """
 
-    def __init__(self, format: str, numbers: bool = False, colour: bool = False):
+    def __init__(
+        self, format: str, numbers: bool = False, colour: bool = False, keep: Sequence[str] = (), verified: bool = False
+    ):
         self.head = page_head("HardKuma gates").encode() if format == "html" else b""
         self.foot = page_foot().encode() if format == "html" else b""
-        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}[format]
+        self._keep, self._separator = list(keep), TABLES.get(format, "")
+        self._columns = [*keep, "text", "words", *(["kept"] if verified else [])]
+        if self._separator:
+            self.head = f"{self._row(self._columns)}\n".encode()
+        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}.get(format, self._table)
         # Other columns may hold anything, such as dates.
         self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
         self.numbers, self.colour = numbers, colour
@@ -73,6 +91,20 @@ class SequentialFormat:
     def _json(self, record: Record) -> str:
         return self._dumps(record)
 
+    def _table(self, record: Record) -> str:
+        text = record["text"]
+        words = "; ".join(text[span["start"] : span["end"]] for span in record["spans"])
+        fields = {**record, "words": words}
+        return self._row([_as_text(fields[name]) or "" for name in self._columns])
+
+    def _row(self, fields: Sequence[str]) -> str:
+        """Fields with what separates them; in TSV, where a row is a line, tabs and line ends of a field are spaces."""
+        if self._separator == "\t":
+            fields = [re.sub(r"[\t\r\n]", " ", field) for field in fields]
+        line = io.StringIO()
+        csv.writer(line, delimiter=self._separator).writerow(fields)
+        return line.getvalue().removesuffix("\r\n")
+
     def _html(self, record: Record) -> str:
         if "rates" not in record:
             return render_record(record)
@@ -85,7 +117,11 @@ class SequentialFormat:
 
         if "rates" in record:  # of several selectors, one line each
             return "\n".join(f"{name}: {self._text(part)}" for name, part in split_record(record).items())
-        line = paint(record, self.colour)
+        # A row is a line, whatever ends lines within it (as str.splitlines knows them); offsets stay right.
+        line = paint({**record, "text": record["text"].translate(_LINE_ENDS)}, self.colour)
+        if "kept" in record and record["words"]:
+            kept = record["kept"]
+            line += "  (not verified: longer than the encoder takes)" if kept is None else f"  (keeps {kept:.2f})"
         if self.numbers:
             numbers = "  ".join(f"{word['word']} {word['probability']:.2f}" for word in record["words"])
             line += "\n  " + (numbers or f"({record.get('reason', 'no word')})")
@@ -144,15 +180,17 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
 
 
 def make_format(
-    name: str, numbers: bool = False, colour: bool = False, keep: Sequence[str] = (), joined: bool = False
+    name: str, numbers: bool = False, keep: Sequence[str] = (), joined: bool = False, verified: bool = False
 ) -> RecordFormat:
-    """The writer of a format; `keep` are the columns of the input that a Parquet file has too, `joined` says that records
-    have the gates of several selectors.
+    """The writer of a format; `keep` are the columns of the input that a table has too, `joined` says that records have
+    the gates of several selectors, `verified` that they say what their words keep.
 
     >>> make_format("jsonl").block([{"text": "Hi", "words": []}])
     b'{"text":"Hi","words":[]}\\n'
     """
-    return ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers=numbers, colour=colour)
+    return (
+        ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers, keep=keep, verified=verified)
+    )
 
 
 # ---- a run that can be killed at any moment -----------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
 Thing = TypeVar("Thing")
+# What other programs call our options.
+_ELSEWHERE = dict.fromkeys(("--top-n", "--top-k", "--top", "--limit", "--count"), "--number")
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,15 +50,29 @@ class Parser(argparse.ArgumentParser):
     def reject(self, unknown: Sequence[str]) -> NoReturn:
         """Say which words are not understood, and what was perhaps meant; stop with status 2."""
         options = [option for action in self._actions for option in action.option_strings]
-        near = get_close_matches(unknown[0].partition("=")[0], options, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        name = unknown[0].partition("=")[0]
+        ours = _ELSEWHERE.get(name.replace("_", "-"))
+        hint = _guess(name, options) if ours not in options else f"; did you mean {ours}?"
         self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, with what was perhaps meant: of commands and of the choices of an option."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            hint = _guess(str(value), [str(choice) for choice in action.choices or ()])
+            raise argparse.ArgumentError(action, f"{error.message}{hint}") from None
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and stop with status 2."""
         end = "" if message.endswith((".", "?")) else "."
         print(f"{self.prog}: {message}{end} See {self.prog} --help", file=sys.stderr)
         sys.exit(2)
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def find_named(what: str, name: str, known: Mapping[str, Thing]) -> Thing:

@@ -2,7 +2,8 @@
 
 read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
 read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
-read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header
+read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header; what
+                                            separates the columns of CSV, commas or else semicolons or tabs, is found out
 read_texts("pairs.tsv:2")                   the same, said with the file: in a list of files each has its own
 read_texts("pairs.parquet", column="title") Parquet: a column by name
 read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
@@ -18,6 +19,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -366,9 +368,6 @@ def _read_separated(
                         problem = f"it has no header, since its column is a number, {column}: {name!r} is none"
                         raise CorpusError(path, problem, "count columns from 1, or leave out {keep}")
             else:
-                if len(header) == 1 and "\t" in header[0]:
-                    fix = "this is tsv: rename the file, or say so with {format}"
-                    raise CorpusError(location, "one column with tabs in it", fix)
                 index = header.index(
                     _find_column(location, column, header, "{column}, or its number if there is no header")
                 )
@@ -388,8 +387,12 @@ def _read_separated(
         yield RowText(text, bool(header) and header[index].startswith("sentence"), kept)
 
 
-def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
+def _csv_rows(path: str, column: Column) -> Iterator[tuple[int, list[str]]]:
+    lines = (line + "\n" for _, line in read_lines(path))
+    first = next(lines, "")
+    # The first column of a file without a header may be its only one, with marks of its text.
+    separator = "," if str(column) == "1" else _find_separator(first)
+    reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
     started = 1
     while True:
         usual = csv.field_size_limit(MAX_LINE)  # 131,072 characters, too few for a document; it holds for all readers
@@ -405,6 +408,16 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
         if row:
             yield started, row
         started = reader.line_num + 1
+
+
+def _find_separator(header: str) -> str:
+    """What separates the columns of CSV: a comma; where the first line has none, semicolons (spreadsheets of countries with
+    decimal commas write them) or tabs, whichever are more.
+
+    >>> [_find_separator(line) for line in ("id;comment", "id;a,comment", "id\\tcomment", "text")]
+    [';', ',', '\\t', ',']
+    """
+    return "," if "," in header else max(",;\t", key=header.count)
 
 
 def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -460,9 +473,10 @@ def _hub_rows(
         yield _row_text(location, field, row[field], {other: row[other] for other in keep})
 
 
+_CSV_FIX = "quote fields that hold what separates the columns"
 _READERS: Mapping[str, Callable[[str, Column, Sequence[str]], Iterator[RowText]]] = {
     "jsonl": _read_json_lines,
-    "csv": lambda path, column, keep: _read_separated(path, column, keep, _csv_rows(path), "quote fields with commas"),
+    "csv": lambda path, column, keep: _read_separated(path, column, keep, _csv_rows(path, column), _CSV_FIX),
     "tsv": lambda path, column, keep: _read_separated(path, column, keep, _tsv_rows(path), "remove tabs inside of fields"),
     "parquet": _read_parquet,
     "hub": _read_hub,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hardkuma import HardKumaModel, load_released
+from hardkuma.common.text import SHOWCASE
 from hardkuma.scoring_hardkuma import gate_records
 from hardkuma.words_hardkuma import ENGLISH, Language, check_words, find_words
 
@@ -155,11 +156,11 @@ class _Listener(logging.Handler):
 
 @pytest.fixture
 def listener() -> Iterator[_Listener]:
-    from hardkuma.scoring_hardkuma import logger
+    from hardkuma.scoring_hardkuma import _UNSEEN_TEXTS, logger
 
     handler = _Listener()
     logger.addHandler(handler)
-    logger.warning_once.cache_clear()
+    _UNSEEN_TEXTS.clear()
     yield handler
     logger.removeHandler(handler)
 
@@ -168,8 +169,17 @@ def test_one_warning_for_a_process(model: HardKumaModel, listener: _Listener) ->
     gate_records(model, ["The train to Oslo is late because of the snow."])
     assert not listener.messages
     for _ in range(2):
-        gate_records(model, ["Поезд в Москву опаздывает.", "北京是中国的首都"])
+        gate_records(model, ["It rained.", f"Поезд в Москву опаздывает{' снова' * 30}.", "北京是中国的首都"])
     assert len(listener.messages) == 1 and "has not seen" in listener.messages[0]
+    assert "first one is 'Поезд в Москву опаздывает снова снова" in listener.messages[0]
+    assert "…' (written in a script that the head has not seen (cyrillic))" in listener.messages[0]
+    assert "(hardkuma gates --format jsonl)" in listener.messages[0]
+
+
+def test_sentences_of_our_own_are_of_no_other_language() -> None:
+    assert not [text for text in SHOWCASE if ENGLISH.note(text, find_words(text))], "one of them is all capitals"
+    german = "DER ZUG NACH OSLO KOMMT HEUTE WEGEN DES SCHNEES WIEDER VIEL ZU SPAET AN"
+    assert ENGLISH.note(german, find_words(german)) is not None
 
 
 def test_a_lexicon_finds_words_and_nothing_is_lost() -> None:

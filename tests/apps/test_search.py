@@ -14,7 +14,7 @@ from hardkuma import HardKumaModel, explain_pair
 from hardkuma.__main__ import main
 from hardkuma.apps import search
 from hardkuma.apps.reading import embed_anchors
-from hardkuma.apps.search import Passage, SearchIndex, read_passages
+from hardkuma.apps.search import Match, Passage, SearchIndex, read_passages
 
 TEXTS = [
     "Rain fell all night and flooded the cellar.",
@@ -190,14 +190,29 @@ def test_what_no_terminal_should_get_is_shown_as_a_mark(
             assert "a\ufffd[2J\ufffd.jsonl, row 1" in shown
 
 
+def test_a_match_shows_itself_in_a_line() -> None:
+    side = {"words": [{"word": "rain", "carries": True}, {"word": "fell", "carries": False}]}
+    match = Match(Passage("rain fell " * 40), 0.51234, {"explained": True, "b": side})
+    assert repr(match) == f"Match(0.512, '{('rain fell ' * 6)[:59]}…', words=['rain'])"
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
     folder = str(tmp_path / "index")
     assert main(["search", folder, "--build", str(tmp_path / "notes.txt"), "--quiet"]) == 0
     assert "4 passages indexed" in capsys.readouterr().err
-    assert main(["search", folder, QUESTION, "--number", "4"]) == 0
+    assert main(["search", folder, QUESTION, "--number", "4", "--all"]) == 0
     shown = capsys.readouterr().out
     assert "[cellar]" in shown and "notes.txt, row 4" in shown and "unrelated texts may have up to" in shown
+    assert shown.count("notes.txt, row") == 4
+    for words in ([], ["--no-words"]):
+        assert main(["search", folder, QUESTION, *words]) == 0
+        near = capsys.readouterr()
+        assert "cellar" in near.out and "unrelated" not in near.out + near.err and 0 < near.out.count("notes.txt, row") < 4
+        assert main(["search", folder, "Why do prime numbers matter?", *words]) == 0
+        none = capsys.readouterr()
+        assert not none.out and "hardkuma search: nothing fits: the nearest passage has a similarity of" in none.err
+        assert none.err.endswith("; --all shows it.\n")
     assert main(["search", folder, QUESTION, "--format", "jsonl", "--number", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["text"] in TEXTS and "cellar" in found["words"] and found["explained"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import io
 import json
@@ -22,7 +23,7 @@ from hardkuma.__main__ import build_parser, main
 from hardkuma.apps.export.backends import Backend
 from hardkuma.cli import gates
 from hardkuma.cli.writers import PartialOutput
-from hardkuma.data.readers import RowText
+from hardkuma.data.readers import RowText, read_kept_rows
 from hardkuma.scoring_hardkuma import gate_records, paint
 from tests.conftest import SENTENCES, WORDS
 from tests.forks import COMMAND, ForkServer
@@ -118,11 +119,36 @@ def test_surface_and_threshold_reach_the_model(folder: Path, capsys: pytest.Capt
     assert "1.00" not in capsys.readouterr().out
 
 
+def test_a_row_of_text_is_a_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["marie\nmoved\r\nto\u2028paris\x85\x0c", "curie"]
+    words = ["gates", "--model", str(folder), "--quiet", "--rate", "1", "--field", "body"]
+    words += ["--file", write(tmp_path / "in.jsonl", texts)]
+    assert main([*words, "--output", str(tmp_path / "out.txt")]) == 0
+    shown = (tmp_path / "out.txt").read_text()
+    assert shown.splitlines() == ["[marie] [moved]  [to] [paris]  ", "[curie]"] and shown.count("\n") == 2
+    assert main(words) == 0 and capsys.readouterr().out == shown
+    assert main([*words, "--format", "jsonl"]) == 0, "exact, here"
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.split("\n")[:-1]] == texts
+
+
+def test_text_says_what_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gates", "--model", str(folder), "--keep-meaning", "0.3"]
+    long = "marie moved to paris " * 60
+    assert main([*words, "--format", "jsonl", "marie moved to paris"]) == 0
+    kept = json.loads(capsys.readouterr().out)["kept"]
+    assert main([*words, "--numbers", "marie moved to paris", "", long]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0].endswith(f"  (keeps {kept:.2f})") and lines[2] == ""
+    assert lines[4].endswith("  (not verified: longer than the encoder takes)")
+    assert main([*words[:3], "marie moved to paris"]) == 0
+    assert "(keeps" not in capsys.readouterr().out
+
+
 class Stopped(BaseException):
     """Something that no handler of ours catches."""
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "html", "txt"])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "html", "txt"])
 def test_resumed_file_is_the_same_to_the_byte(
     suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +320,7 @@ def test_nothing_that_passes_the_threshold_is_said_with_what_to_try(
     assert main(["gates", "--model", str(two), "marie moved", "of the", "…"]) == 0
     shown = capsys.readouterr()
     assert "[" in shown.out.splitlines()[0] and shown.out.splitlines()[1:] == ["of the", "…"]
-    assert "nothing was selected in 1 of 3 texts: the text has no content word. Try" in shown.err
+    assert "nothing was selected in 1 of 3 texts: the text has no content word.\n" in shown.err, "and nothing to be tried"
     # Something is selected everywhere: nothing to be said.
     assert main(["gates", "--model", str(two), "--rate", "0.2", "marie moved", "paris"]) == 0
     assert "hardkuma gates:" not in capsys.readouterr().err
@@ -363,6 +389,48 @@ def test_other_columns_come_along(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert [row["id"] for row in rows] == ['{"a": 1}', None] and [row["text"] for row in rows] == ["marie", "paris"]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_tables(suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "CHUNK_TEXTS", 2)
+    texts = ["marie, moved", "", 'einstein "said"\tit\r\n; paris', "…"]
+    rows = [{"body": text, "id": number, "who": None if number else "é, a"} for number, text in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    output = tmp_path / f"out.{suffix}"
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--field", "body"]
+    assert main([*words, "--rate", "0.5", "--keep", "who", "id", "--output", str(output)]) == 0
+    records = gate_records(HardKumaModel.from_pretrained(folder).eval(), texts, rate=0.5)
+    with open(output, newline="", encoding="utf-8") as stream:
+        found = list(csv.reader(stream, delimiter="," if suffix == "csv" else "\t"))
+    shown = [text if suffix == "csv" else re.sub(r"\s", " ", text) for text in texts]  # in TSV a row is a line
+    selected = ["; ".join(span["text"] for span in record["spans"]) for record in records]
+    assert found[0] == ["who", "id", "text", "words"] and selected[0] and not selected[1]
+    assert found[1:] == [
+        ["" if number else "é, a", str(number), text, words]
+        for number, (text, words) in enumerate(zip(shown, selected, strict=True))
+    ]
+    again = [(row.text, row.kept["words"]) for row in read_kept_rows(output, keep=["words"])]
+    shown = [text.replace("\r\n", "\n") for text in shown]
+    assert again == list(zip(shown, selected, strict=True)), "our own reader understands it"
+
+
+def test_a_table_says_what_is_kept(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["gates", "--model", str(folder), "--keep-meaning", "0.3", "--format"]
+    assert main([*words, "jsonl", "marie moved to paris"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert main([*words, "csv", "marie moved to paris", ""]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert float(rows[0]["kept"]) == pytest.approx(record["kept"], abs=1e-5) and rows[1]["kept"] == ""
+    file = io.TextIOWrapper(io.BytesIO(b"id;text\n7;marie\n"))
+    monkeypatch.setattr("sys.stdin", file)
+    assert (
+        main(["gates", "--model", str(folder), "--file", "-", "--input-format", "csv", "--keep", "id", "--format", "csv"])
+        == 0
+    )
+    assert capsys.readouterr().out.startswith("id,text,words\n7,marie,")
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_what_no_file_can_hold_is_replaced(suffix: str, folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -398,12 +466,11 @@ def test_a_dash_is_standard_input(
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["marie moved"]
 
 
-@pytest.mark.parametrize("name", ["tabs.csv", "none"])
 def test_the_format_that_an_error_names_can_be_given(
-    name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_text("id\ttext\n1\tmarie moved\n")
-    words = ["gates", "--model", str(folder), "--format", "jsonl", "--file", str(tmp_path / name)]
+    (tmp_path / "none").write_text("id\ttext\n1\tmarie moved\n")
+    words = ["gates", "--model", str(folder), "--format", "jsonl", "--file", str(tmp_path / "none")]
     assert main(words) == 1
     assert "--input-format" in capsys.readouterr().err
     assert main([*words, "--input-format", "tsv"]) == 0

@@ -235,8 +235,23 @@ def test_csv_errors(tmp_path: Path) -> None:
         list(read_texts(write(tmp_path, "b.csv", "id,text\n1,x\n2,y,z\n")))
     with pytest.raises(CorpusError, match=r"c\.csv, lines 2 to 3: broken CSV"):
         list(read_texts(write(tmp_path, "c.csv", 'id,text\n1,"never closed\n2,y\n')))
-    with pytest.raises(CorpusError, match=r"this is tsv: .* with --format"):
-        list(read_texts(write(tmp_path, "d.csv", "id\ttext\n1\tx\n")))
+    with pytest.raises(CorpusError, match=r"d\.csv, line 2: 3 columns where the header has 2; quote fields"):
+        list(read_texts(write(tmp_path, "d.csv", "id;text\n1;x;y\n")))
+
+
+def test_what_separates_the_columns_of_csv_is_found_out(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.csv", '\ufeffid;text\n1;"It rained; we left, late."\n2;"Two\nlines, ""said"" he"\n')
+    assert list(read_rows(file)) == ["It rained; we left, late.", 'Two\nlines, "said" he']
+    assert list(read_rows(write(tmp_path, "b.csv", "id\ttext\n1\tA, b; c.\n"))) == ["A, b; c."]
+    assert list(read_rows(write(tmp_path, "c.csv", 'id,"a;b;c",text\n1,x,Rain; snow.\n'))) == ["Rain; snow."]
+    assert list(read_rows(write(tmp_path, "d.csv", "text\nIt rained; we left.\n"))) == ["It rained; we left."]
+    assert list(read_rows(write(tmp_path, "e.csv", "1;It rained.\n2;Rain, it is.\n"), column=2)) == [
+        "It rained.",
+        "Rain, it is.",
+    ]
+    # Without a header, and of one column: marks of the text are no marks between columns.
+    assert list(read_rows(write(tmp_path, "f.csv", "It rained; we left.\n"), column=1)) == ["It rained; we left."]
+    assert list(read_rows(write(tmp_path, "g.csv", ""))) == []
 
 
 # --- the Hub
