@@ -3,7 +3,7 @@
     python benchmarks/task.py --data FOLDER                       FOLDER holds transfer/sst.train.tsv, sst.test.tsv, ...
     python benchmarks/task.py --data FOLDER --sets sst --seeds 0 --dev --explained 0       while choosing settings
 
-Every seed takes other training texts. Removed words are left out and the rest is encoded again, always. Rows:
+With --texts every seed takes other training texts. Removed words are left out and the rest is encoded again. Rows:
 
     gates                recipe `task`: the gates choose words, the classifier that was trained with them decides. One pass
                          over the text, and they know neither the class nor what the classifier would say
@@ -62,8 +62,8 @@ def read_labelled(path: Path, rows: np.ndarray | None = None) -> Labelled:
     return [" ".join(text.split()) for _, text in chosen], [label for label, _ in chosen]
 
 
-def read_parts(folder: Path, name: str, seed: int, number: int, dev: bool) -> tuple[Labelled, Labelled]:
-    """Training texts, a random `number`, and texts to test on. SUBJ has no test part: it is a random fifth."""
+def read_parts(folder: Path, name: str, seed: int, number: int | None, dev: bool) -> tuple[Labelled, Labelled]:
+    """Training texts, a random `number` or all, and texts to test on. SUBJ has no test part: it is a random fifth."""
     path = folder / ("subj.tsv" if name == "subj" else f"{name}.train.tsv")
     rows = np.random.default_rng(0).permutation(len(read_labelled(path)[0]))
     held_out = rows[: len(rows) // 5] if name == "subj" else rows[:0]
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--texts", type=int, default=2000, help="training texts (default: %(default)s)")
+    parser.add_argument("--texts", type=int, help="training texts at most (default: all)")
     parser.add_argument("--tested", type=int, help="test texts at most (default: all)")
     parser.add_argument("--explained", type=int, default=300, help="of them with explanations (default: %(default)s)")
     parser.add_argument("--dev", action="store_true", help="SST's development part, or a part of the training texts")
