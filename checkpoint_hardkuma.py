@@ -440,7 +440,7 @@ def _settings_table(config: HardKumaConfig) -> str:
     of_encoder = {"encoder_config", "encoder_fingerprint", "encoder_name_or_path", "projections"}
     tokens = {"special_token_ids", "frame_token_ids"}
     of_every_config = {"architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
-    hidden = of_encoder | tokens | of_every_config | {"selectors"}
+    hidden = of_encoder | tokens | of_every_config | {"selectors", "language"}
     defaults, selector_defaults = HardKumaConfig().to_dict(), vars(SelectorConfig())
     changed = {
         name: value

@@ -11,7 +11,6 @@ import os
 import random
 import re
 import sys
-import tempfile
 from array import array
 from bisect import bisect_left
 from collections import deque
@@ -29,6 +28,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .batch_hardkuma import without_autocast
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
 from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, share_gates, subset_batches
 from .pooling_hardkuma import normalize
@@ -432,7 +432,8 @@ class TextChunk:
             rows[inside] = normalize(vectors)
             probs = vectors.new_zeros(inside.shape)
             probs[inside] = torch.tensor(probabilities[int(edges[0]) : int(edges[-1])])
-            result += share_gates(probs, rows, inside, selector.like_cosine)[inside].tolist()
+            with without_autocast(vectors.device):
+                result += share_gates(probs, rows, inside, selector.like_cosine)[inside].tolist()
         return result
 
 
@@ -1028,9 +1029,12 @@ class Highlight(list[Record]):
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
             f"<title>HardKuma</title></head><body>{self.to_html()}</body></html>\n"
         )
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
-            file.write(page)
-        os.replace(file.name, target)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text(encodable(page), encoding="utf-8")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _shaded(record: Record) -> str:

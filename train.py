@@ -92,7 +92,7 @@ def show(run: Run) -> None:
     """Gates on sentences that no corpus of ours holds; of a classifier, on held-out texts, with the class of each."""
     from hardkuma.common.text import SHOWCASE
     from hardkuma.modeling_hardkuma import HardKumaForSequenceClassification
-    from hardkuma.scoring_hardkuma import gate_records, paint, use_colour
+    from hardkuma.scoring_hardkuma import gate_records, paint, safe, safe_text, use_colour
 
     model, folder = run.model, run.output / "model"
     texts, classes = list(SHOWCASE), [""] * len(SHOWCASE)
@@ -106,7 +106,7 @@ def show(run: Run) -> None:
     for name in names:
         print(f"\n{name}:" if len(names) > 1 else "")
         for label, record in zip(classes, gate_records(model, texts, selector=name), strict=True):
-            print(f"  {label}{paint(record, colour)}")
+            print(f"  {safe_text(label)}{paint(safe(record), colour)}")
     print(f'\nTry: hardkuma gates --model {folder} "your own sentence"')
     if len(names) > 1:
         print(f"     with --selector {names[-1]} for the words of that selector")

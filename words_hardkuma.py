@@ -207,7 +207,7 @@ class Language:
             return f"written in a script that the head has not seen ({script})"
         # THE QUICK FOX is English, too: a word in capitals counts, though it may be a name.
         known = sum(self.is_function_word(text[start:end].lower()) for start, end in words)
-        if len(words) >= TELLING and known <= LEAST_KNOWN * len(words):
+        if self.function_words and len(words) >= TELLING and known <= LEAST_KNOWN * len(words):
             return f"{known} of {len(words)} words are function words that the head knows: another language, or a list"
         return None
 

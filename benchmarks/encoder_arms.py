@@ -237,13 +237,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("runs/encoder_arms"))
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), metavar="ARM", default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--layers", type=int, help="of another encoder, for --results of its own")
     parser.add_argument("--keep-models", nargs="*", default=["SimCSE"], metavar="ARM", help="arms whose models stay")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print what is known and stop")
     options = parser.parse_args()
-    if options.layers is not None:
-        SETTINGS["layers"] = options.layers
     results = KeptResults(options.results, ["arm", "seed"])
     if not options.table:
         if options.data is None:

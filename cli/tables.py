@@ -112,6 +112,8 @@ def main(table: str, arguments: Sequence[str]) -> int:
 def _keyphrases(options: argparse.Namespace, files: dict[str, Path]) -> str:
     from ..evaluation.keyphrases import CHOSEN, OTHERS, keyphrase_table, measure_extractor, read_marked
 
+    if options.methods and "tagger" in options.methods and not options.tagger:
+        raise ValueError("--methods tagger needs a spaCy model: --tagger NAME.")
     known = {**_our_extractors(options), **OTHERS}
     asked = [known[name] for name in options.methods or METHODS["keyphrases"] if name in known]
     results = []
@@ -176,9 +178,9 @@ def _differences(options: argparse.Namespace, files: dict[str, Path]) -> str:
     from ..evaluation.baselines.encoder import SentenceEncoder
     from ..evaluation.differences import difference_table, measure_differences
 
-    model, titles = load_model(options.model), METHODS["differences"]
+    model, titles = load_model(options.model, "cpu"), METHODS["differences"]
     encoder = SentenceEncoder.from_model(model)
-    able = [name for name in titles if name != "onnx" or available("onnxruntime")]
+    able = [name for name in titles if name != "onnx" or all(map(available, ("onnx", "onnxruntime", "onnxscript")))]
     methods = {titles[name]: _method(name, model, encoder) for name in options.methods or able}
     results = list(measure_differences(methods, files, encoder, options.sample))
     return difference_table(results, options.bootstrap)

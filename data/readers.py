@@ -390,8 +390,8 @@ def _read_separated(
 def _csv_rows(path: str, column: Column) -> Iterator[tuple[int, list[str]]]:
     lines = (line + "\n" for _, line in read_lines(path))
     first = next(lines, "")
-    # The first column of a file without a header may be its only one, with marks of its text.
-    separator = "," if str(column) == "1" else _find_separator(first)
+    # Without a header the first line is text, which may hold any mark.
+    separator = "," if str(column).isdigit() else _find_separator(first)
     reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
     started = 1
     while True:
@@ -411,12 +411,13 @@ def _csv_rows(path: str, column: Column) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_separator(header: str) -> str:
-    """What separates the columns of CSV: a comma; where the first line has none, semicolons (spreadsheets of countries with
-    decimal commas write them) or tabs, whichever are more.
+    """What separates the columns of CSV with a header: a comma; where the header has none, semicolons (spreadsheets of
+    countries with decimal commas write them) or tabs, whichever are more.
 
     >>> [_find_separator(line) for line in ("id;comment", "id;a,comment", "id\\tcomment", "text")]
     [';', ',', '\\t', ',']
     """
+    header = re.sub('"[^"]*"', "", header)
     return "," if "," in header else max(",;\t", key=header.count)
 
 

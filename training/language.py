@@ -8,7 +8,8 @@ unigram model.
 **Function words** are frequent and carry little: with g the mean gate of `meaning` of a word, and m that of all words,
 those that at least 10^(g / m - BAR) of the sentences have. A word with a mean gate must be in 2% of the sentences, one with
 half of that in .6%. No list takes part, so they are those of whatever language the text is in. English text
-keeps the list of `Language`, which is as good there (docs/languages.md), and so does text of fewer than `ENOUGH` sentences.
+keeps the list of `Language`, which is as good there (docs/languages.md); fewer than `ENOUGH` sentences of another language
+teach none.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def learn_words(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, seed: 
     sample = _sample(texts, SAMPLE, seed)
     letters = Counter(script_of(letter) for text in sample for letter in text if letter.isalpha())
     scripts = [script for script, count in letters.most_common() if count >= SEEN * letters.total()]
-    return Language(lexicon=" ".join(_learn_lexicon(sample, tokenizer)), scripts=" ".join(scripts) or ENGLISH.scripts)
+    unspaced = sum(len(run[0]) for text in sample for run in UNSPACED_RUN.finditer(text))
+    lexicon = _learn_lexicon(sample, tokenizer) if unspaced >= SEEN * letters.total() else []
+    return Language(lexicon=" ".join(lexicon), scripts=" ".join(scripts) or ENGLISH.scripts)
 
 
 def _learn_lexicon(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Words of scripts without spaces, most frequent first."""
     runs = Counter(match[0] for text in texts for match in UNSPACED_RUN.finditer(text))
-    if not runs:
-        return []
     known = {text for _, text, _ in vocabulary_tokens(tokenizer)}
     counts: Counter[str] = Counter()
     for run, number in runs.items():
@@ -72,8 +73,10 @@ def _learn_lexicon(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> 
 def learn_function_words(model: HardKumaModel, texts: Sequence[str], seed: int = 0, batch_size: int = 32) -> Language:
     """The model's language with the function words of these texts, by the gates of `meaning` (or of the first selector)."""
     language = model.config.language
-    if len(texts) < ENOUGH or is_english(texts, seed):
+    if is_english(texts, seed):
         return replace(language, function_words=ENGLISH.function_words)
+    if len(texts) < ENOUGH:
+        return replace(language, function_words="")
     sentences: Counter[str] = Counter()
     sample = _sample(texts, SAMPLE, seed)
     for text in sample:

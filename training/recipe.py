@@ -179,6 +179,8 @@ removal, task; got None.
         """
         from ..configuration_hardkuma import HardKumaConfig  # takes seconds, which `--help` should not
 
+        if "language" in self.model:
+            raise ValueError("model.language is learned from the text: leave it out. `language` is the code on the card.")
         HardKumaConfig(**self.config_settings())
 
     def groups(self) -> list[tuple[ObjectiveSettings, list[str]]]:

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,7 @@ def build_store(
 def write_tokens(model: HardKumaModel, texts: Sequence[str], folder: str | Path, progress: bool = True) -> TokenFile:
     """Tokenise the texts, unless the folder already holds exactly this; one that holds anything else is emptied."""
     folder, config = Path(folder), model.config
-    digest = _digest([model.encoder_fingerprint(), config.max_seq_length, texts_digest(texts)])
+    digest = _digest([model.encoder_fingerprint(), config.max_seq_length, asdict(config.language), texts_digest(texts)])
     meta = folder / "tokens.json"
     if meta.is_file() and json.loads(meta.read_text())["digest"] == digest:
         return TokenFile(folder)

@@ -46,6 +46,8 @@ def test_words_of_a_script_without_spaces_are_learned() -> None:
     assert learn_words(texts, make_tokenizer()) == learned
     mixed = learn_words(["Rain fell on the town.", "Дождь шёл всю ночь."] * 5, make_tokenizer())
     assert mixed.lexicon == "" and mixed.scripts.split() == ["latin", "cyrillic"]
+    stray = learn_words([*["Rain fell on the town all night, and nobody slept."] * 300, *["東京大"] * 3], make_tokenizer())
+    assert (stray.lexicon, stray.scripts) == ("", "latin"), "a few characters are no text"
 
 
 def test_words_of_the_vocabulary_need_not_be_frequent() -> None:
@@ -71,7 +73,11 @@ def test_function_words_are_frequent_and_have_low_gates(monkeypatch: pytest.Monk
     model, texts = make_model(), spanish(1200)
     monkeypatch.setattr(module, "score_texts", lambda model, texts, **options: [_Scored(text) for text in texts])
     assert set(learn_function_words(model, texts).function_words.split()) == set(GRAMMAR)
-    assert learn_function_words(model, texts[:900]).function_words == ENGLISH.function_words, "too little text"
+    little = learn_function_words(model, texts[:900])
+    assert little.function_words == "", "too little text"
+    foreign = " ".join(CONTENT)
+    assert little.note(foreign, find_words(foreign)) is None, "a head that knows no function words says nothing by them"
+    assert ENGLISH.note(foreign, find_words(foreign)) is not None
     english = ["This is the house of my friends, and it was built by them."] * 1200
     assert learn_function_words(model, english).function_words == ENGLISH.function_words
     # Where gates are high, a word must be in more sentences.

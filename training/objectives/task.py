@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from ...configuration_hardkuma import TASK
 from ...modeling_hardkuma import HardKumaForSequenceClassification, HardKumaModel
 from ..criterion import calibrate_rate
 from ..store import BATCH, StateStore, TokenFile
@@ -88,6 +89,11 @@ class Task(Objective[TaskSettings]):
             raise ValueError(f"selectors.{name}: nothing to do with warm_start: false and steps: 0.")
         if any(isinstance(settings, ContrastiveSettings) for settings in run.recipe.objectives.values()):
             raise ValueError(f"selectors.{name}: objective task cannot share a run with objective contrastive.")
+        if self.numbers(config) != [config.find_selector(default=TASK)]:
+            raise ValueError(
+                f"selectors.{name}: a text's class is told by the words of the selector {TASK!r}, or of the first: "
+                f"call it {TASK!r}, or name it first."
+            )
         number, classes, column = len(run.labels), set(run.labels), f"column {run.recipe.label!r}"
         if len(classes) < 2:
             raise ValueError(f"{column} has one class, {run.labels[0]!r}: there is nothing to tell apart.")
@@ -336,8 +342,8 @@ def accuracies(
     Args:
         labels: (rows,) their classes.
     """
-    whole = torch.from_numpy(np.asarray(store.anchors()[rows])).float()[:, None]
-    vectors = torch.cat([whole, encode_selected(classifier.hardkuma.eval(), store, rows, selector, (None, 0.2), (0.2,))], 1)
+    # At rate 1 all words: the store's embeddings may be those of an encoder that has been trained since.
+    vectors = encode_selected(classifier.hardkuma.eval(), store, rows, selector, (1.0, None, 0.2), (0.2,))
     found = classifier.classifier(vectors.to(classifier.device)).argmax(-1).cpu()
     names = ("all words", "own selection", "rationale at 0.2", "complement at 0.2")
     return dict(zip(names, (found == labels[:, None]).double().mean(0).tolist(), strict=True))

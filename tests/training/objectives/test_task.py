@@ -122,6 +122,13 @@ def test_a_column_that_holds_no_classes(tmp_path: Path, capsys: pytest.CaptureFi
         assert message in capsys.readouterr().err and not (tmp_path / "o").exists()
 
 
+def test_the_selector_that_is_trained_is_the_one_that_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["task", "--output", str(tmp_path / "o"), "--selectors.task", "{train: {objective: removal}, unit: word}"]
+    assert main([*words, "--selectors.mood", "{train: {objective: task}, unit: word}"]) == 1
+    assert "selectors.mood: a text's class is told by the words of the selector 'task'" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
