@@ -5,8 +5,7 @@
 
 The question of Kurita et al. (2023) - contrastive sentence encoders weigh words by their information - asked of gates,
 integrated gradients, SHAP and norms: the tables of docs/how-it-works.md. FOLDER holds wnut17/, wikigold/ or
-ud-ewt/dev.conllu, whose words are split by part of speech as well. --output gets the table and a plot for each corpus and
-measure of information.
+ud-ewt/dev.conllu, whose words are split by part of speech as well. --output gets the table.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import GATES, METHODS, find_method
 from hardkuma.evaluation.baselines.words import WordScores
 from hardkuma.evaluation.corpora import Corpus, find_corpora, read_corpus, texts_of
-from hardkuma.evaluation.report import bar_plot
 from hardkuma.evaluation.statistics import Interval, bootstrap, spearman
 
 INFORMATION = ("self_information", "information_gain")
@@ -125,17 +123,6 @@ def correlation_table(rows: Sequence[Correlation]) -> str:
     return "\n".join(lines)
 
 
-def correlation_plot(rows: Sequence[Correlation], corpus: str, information: str) -> str:
-    """Bars by part of speech (or "all"), one colour per method and model, as SVG."""
-    drawn = [row for row in rows if row.corpus == corpus and row.information == information]
-    tags = list(dict.fromkeys(row.tag for row in drawn))
-    bars: dict[str, list[float]] = {}
-    for method, model in dict.fromkeys((row.method, row.model) for row in drawn):
-        values = {row.tag: row.pooled.value for row in drawn if (row.method, row.model) == (method, model)}
-        bars[f"{method}, {model}"] = [values.get(tag, math.nan) for tag in tags]
-    return bar_plot(tags, bars, f"Spearman with {information.replace('_', ' ')}", f"{corpus} {information}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
@@ -157,10 +144,6 @@ def main() -> None:
     rows = [row for corpus in corpora for row in correlate(models, corpus, options.methods, options.sample)]
     rows = [row for row in rows if not options.tags or row.tag in options.tags]
     write_atomically(options.output / "table.md", correlation_table(rows))
-    for corpus in corpora:
-        for measure in INFORMATION:
-            file = options.output / f"{corpus.name}-{measure}.svg"
-            write_atomically(file, correlation_plot(rows, corpus.name, measure))
     print(correlation_table(rows))
 
 

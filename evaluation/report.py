@@ -171,22 +171,6 @@ def line_plot(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_la
     return _svg(figure, title)
 
 
-def bar_plot(groups: Sequence[str], bars: Mapping[str, Sequence[float]], x_label: str, title: str) -> str:
-    """Horizontal bars, one colour per name, grouped; as SVG. NaN leaves a gap."""
-    height = 1.0 + 0.14 * len(groups) * (len(bars) + 1) + 0.19 * math.ceil(len(bars) / 2)  # the last is the legend's
-    figure, axes = _axes(x_label, "", height)
-    thick = 0.8 / max(1, len(bars))
-    for number, (name, values) in enumerate(bars.items()):
-        heights = [i + number * thick for i in range(len(groups))]
-        axes.barh(heights, values, height=thick * 0.92, color=COLORS[number % len(COLORS)], zorder=2, label=name)
-    if bars:
-        figure.legend(loc="outside lower center", ncols=2, labelcolor=_INK, frameon=False, fontsize=8.5)
-    axes.set_yticks([i + 0.4 - thick / 2 for i in range(len(groups))], list(groups))
-    axes.invert_yaxis()
-    axes.axvline(0, color=_INK, linewidth=0.8)
-    return _svg(figure, title)
-
-
 def _axes(x_label: str, y_label: str, height: float) -> tuple[Any, Any]:
     require("matplotlib", "benchmark")
     from matplotlib.figure import Figure
