@@ -57,7 +57,8 @@ Labelled = tuple[list[str], list[str]]  # texts, classes
 
 def read_labelled(path: Path, rows: np.ndarray | None = None) -> Labelled:
     """Texts and classes of a file with rows of class and text; of these rows alone."""
-    lines = [line.split("\t", 1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line.split("\t", 1) for line in path.read_text(encoding="utf-8").split("\n")]
+    lines = [line for line in lines if len(line) == 2 and line[0].isdigit()]  # SUBJ has 20 broken ones
     chosen = [lines[row] for row in (range(len(lines)) if rows is None else rows)]
     return [" ".join(text.split()) for _, text in chosen], [label for label, _ in chosen]
 
