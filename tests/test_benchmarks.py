@@ -197,4 +197,3 @@ def test_weights_that_are_information_follow_it(sign: float, monkeypatch: pytest
     assert [row.pooled.value for row in own] == [pytest.approx(sign)] * 4
     table = weighting["correlation_table"](rows)
     assert "## ud-ewt, all words (75 words)" in table and "| norm of the state (max) | after |" in table
-    assert "<svg" in weighting["correlation_plot"](rows, "ud-ewt", "self_information")
