@@ -2,8 +2,8 @@
 
 read_texts("news.txt")                      plain text, a sentence or paragraph a line; WikiText's marks understood
 read_texts("tweets.jsonl.gz")               JSON lines, field text or sentence; .gz of every format
-read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header; with a header, what
-                                            separates the columns of CSV, commas or else semicolons or tabs, is found out
+read_texts("pairs.csv", column="title")     CSV, TSV: a column by name, or by number from 1 in files without a header; of
+                                            CSV with a header, commas or else semicolons or tabs separate columns
 read_texts("pairs.tsv:2")                   the same, said with the file: in a list of files each has its own
 read_texts("pairs.parquet", column="title") Parquet: a column by name
 read_texts("train.conll")                   CoNLL columns, CoNLL-U: the words; their labels are never returned
