@@ -286,7 +286,7 @@ def expected(words: list[Word], selector: SelectorConfig, rate: float | None, th
     content = [i for i in everything if not of_words or words[i][2] == 0 or words[i][0] > THRESHOLD]
     ranked = sorted(everything, key=lambda i: (i not in content, -words[i][0]))
     if selector.unit == "name":
-        likely = {i for i in content if words[i][0] > THRESHOLD / 2}
+        likely = {i for i in content if words[i][0] > 0.7 * THRESHOLD}
         runs = [run for run in runs_of(with_links(likely, words), words) if any(words[i][0] > THRESHOLD for i in run)]
         if rate is None:
             bar = THRESHOLD if threshold is None else threshold
@@ -326,7 +326,7 @@ def expected(words: list[Word], selector: SelectorConfig, rate: float | None, th
     return sorted(chosen | added)
 
 
-VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.26, 0.3, 0.5, 0.6, 0.9])
+VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.26, 0.3, 0.4, 0.5, 0.6, 0.9])
 WORDS = st.lists(
     st.tuples(VALUES, VALUES, st.sampled_from([0, 0, 0, FUNCTION, LINK, NEGATION]), st.booleans()), min_size=1, max_size=9
 )
