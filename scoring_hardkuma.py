@@ -800,11 +800,12 @@ def stream_records(
     numbers = list(range(len(names))) if selector == ALL else [model.config.find_selector(selector)]
     for scored in _score(model, ((texts, None) for texts in parts), batch_size, use_surface, numbers, "max"):
         rows = [select_texts(model, texts, rate, threshold, keep, phrases, batch_size) for texts in scored]
-        unseen = next((record for record in rows[0] if "note" in record), None)
-        if unseen is not None and not _UNSEEN_TEXTS:  # once in a process
-            _UNSEEN_TEXTS.append(unseen["text"])
-            text = unseen["text"]
-            logger.warning(UNSEEN, text if len(text) <= 60 else f"{text[:59]}…", unseen["note"])
+        unseen = [record for record in rows[0] if "note" in record]
+        # Once in a process. A list or a headline has a note by mistake at times, so some in a long file say nothing.
+        if len(unseen) > len(rows[0]) / 10 and not _UNSEEN_TEXTS:
+            text = unseen[0]["text"]
+            _UNSEEN_TEXTS.append(text)
+            logger.warning(UNSEEN, text if len(text) <= 60 else f"{text[:59]}…", unseen[0]["note"])
         if selector == ALL:
             yield [join_records(dict(zip(names, row, strict=True))) for row in zip(*rows, strict=True)]
         else:

@@ -167,7 +167,8 @@ def listener() -> Iterator[_Listener]:
 
 def test_one_warning_for_a_process(model: HardKumaModel, listener: _Listener) -> None:
     gate_records(model, ["The train to Oslo is late because of the snow."])
-    assert not listener.messages
+    gate_records(model, ["Oslo, Bergen, Trondheim, Stavanger, Tromso, Drammen, Skien, Bodo", *["It rained."] * 9])
+    assert not listener.messages, "one of ten has a note: no reason to warn"
     for _ in range(2):
         gate_records(model, ["It rained.", f"Поезд в Москву опаздывает{' снова' * 30}.", "北京是中国的首都"])
     assert len(listener.messages) == 1 and "has not seen" in listener.messages[0]
