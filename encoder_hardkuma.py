@@ -364,7 +364,7 @@ def _differentiable(encoder: PreTrainedModel, wanted: bool) -> Iterator[None]:
 # removed tokens in the row, behind the mask.
 _PACKED_FAMILIES = ("albert", "bert", "camembert", "electra", "hardkuma_static", "roberta", "xlm-roberta")
 # Of one batch of packed rows, padding counted: so many tokens whatever is padded, more as long as a tenth is, never beyond.
-_FEW_TOKENS, _PADDED, _MOST_TOKENS = 256, 1.1, 6144
+_FEW_TOKENS, _PADDED, _MOST_TOKENS = 512, 1.1, 6144
 
 
 def encode_kept(
@@ -413,7 +413,7 @@ def encode_kept(
 def _rows_of_batch(lengths: Sequence[int], start: int) -> int:
     """How many of these rows, longest first, go together from `start` on.
 
-    >>> _rows_of_batch([100, 100, 10, 10], 0), _rows_of_batch([100] * 100, 0)
+    >>> _rows_of_batch([200, 200, 10, 10], 0), _rows_of_batch([100] * 100, 0)
     (2, 61)
     """
     width, tokens, rows = max(lengths[start], 1), lengths[start], 1

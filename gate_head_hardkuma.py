@@ -28,8 +28,9 @@ With `keep=0.8` the answer is the fewest words S with kept(S) >= 0.8, verified b
     kept(S) = cos(anchor, encoder on the words S alone)        lost(S) = 1 - cos(anchor, encoder without the words S)
 
 Words are ranked by their gates, and the shortest prefix of that ranking is searched in packed passes of three prefixes
-each: a quarter of the interval is left after every one, so that three passes do for 64 words. Before them come one for the
-gates and one for the anchor, behind them one for kept and lost.
+each: a quarter of the interval is left after every one, so that three passes do for 64 words. The first of them encodes the
+anchor, too. A word may say what those before it have said, so one more pass tries to do without one of the last five. Before
+these passes comes one for the gates, behind them one for kept and lost.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ SHARING = 64  # words of largest gate that share theirs: linear in the length
 # 0.1 * 30 is a little more than 3, in single precision a little more than in double; 3 it shall be in both.
 BELOW = 1 - 1e-6
 PREFIXES = 3  # of a pass that searches for the words to keep
+SPARED = 5  # of the last words of the prefix one may go: 8% fewer words
 
 
 class Selector(nn.Module):
@@ -625,7 +627,7 @@ class WordSubsets:
         # (batch, length) the number of each token's word in its text; the last slot for tokens of no word.
         self._words = torch.where(count > 0, first - torch.tensor(index.firsts[:-1])[:, None], self.size)
         self._inputs = encoded["input_ids"].to(model.device), encoded["attention_mask"].to(model.device)
-        self._anchor = self._encode(torch.ones(len(texts), 1, starts.shape[1], dtype=torch.bool))
+        self._anchor: Tensor | None = None  # (batch, 1, dim), of the first pass
 
     def _encode(self, tokens: Tensor) -> Tensor:
         """(batch, sets, dim) of length 1, from tokens (batch, sets, length) bool."""
@@ -648,7 +650,12 @@ class WordSubsets:
         return padded.gather(-1, self._words[:, None].expand(-1, chosen.shape[1], -1))
 
     def _cosines(self, tokens: Tensor) -> Tensor:
-        return (self._encode(tokens) * self._anchor).sum(-1).clamp(-1.0, 1.0)
+        if self._anchor is None:
+            vectors = self._encode(torch.cat([torch.ones_like(tokens[:, :1]), tokens], dim=1))
+            self._anchor, vectors = vectors[:, :1], vectors[:, 1:]
+        else:
+            vectors = self._encode(tokens)
+        return (vectors * self._anchor).sum(-1).clamp(-1.0, 1.0)
 
 
 def subset_batches(
@@ -670,8 +677,8 @@ def keep_words(
     keep: float,
     batch_size: int = 32,
 ) -> list[Kept]:
-    """The shortest prefix of each text's ranking that keeps a cosine of `keep`, as the search finds it; all words where
-    none does.
+    """The fewest words of each text that keep a cosine of `keep`, as the search finds them: the shortest prefix of its
+    ranking, without one of its last words if that keeps enough; all words where no prefix does.
 
     Args:
         words: (start, end) of the words of each text, at least one.
@@ -697,8 +704,13 @@ def keep_words(
             passed = torch.where(enough, counts, high[:, None]).amin(-1)
             low = torch.maximum(low, torch.where(counts < passed[:, None], counts, 0).amax(-1)).minimum(passed - 1)
             high = passed
-        chosen = rank[:, None] < high[:, None, None]
-        kept, lost = subsets.kept_and_lost(chosen)
+        prefix = rank < high[:, None]
+        last = (high[:, None] - 1 - torch.arange(SPARED)).clamp_min(0)
+        without = prefix[:, None] & (rank[:, None] != last[..., None])
+        kept, spared = subsets.kept(without).max(-1)
+        fewer = (kept >= keep) & (high > 1)
+        chosen = torch.where(fewer[:, None], without[torch.arange(len(numbers)), spared], prefix)
+        kept, lost = subsets.kept_and_lost(chosen[:, None])
         for row, i in enumerate(numbers):
-            results[i] = Kept(chosen[row, 0, : len(words[i])].tolist(), float(kept[row]), float(lost[row]))
+            results[i] = Kept(chosen[row, : len(words[i])].tolist(), float(kept[row]), float(lost[row]))
     return [results[i] for i in range(len(texts))]

@@ -298,7 +298,7 @@ def test_some_tokens_alone_are_the_encoder_behind_a_mask(
     if given == "embeddings":
         inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
     batch = model.prepare(**inputs)
-    kept = random_sets(batch, 4)
+    kept = random_sets(batch, 24)
     with watch_calls(model) as calls:
         found = model.encode_batch(batch, keep=kept.float()).pooled
     expected = behind_a_mask(model, batch, kept, [mode])
@@ -339,7 +339,7 @@ def test_sets_of_long_and_short_rows_come_back_in_order(make_model: Callable) ->
     assert len(calls) > 3
     for call in calls:  # little is padded
         mask = call["attention_mask"]
-        assert mask.numel() <= 256 or mask.numel() <= 1.1 * int(mask.sum()) + mask.shape[1]
+        assert mask.numel() <= 512 or mask.numel() <= 1.1 * int(mask.sum()) + mask.shape[1]
     assert torch.allclose(found, behind_a_mask(model, batch, kept, ["mean"]), atol=1e-5)
 
 
@@ -351,7 +351,7 @@ def test_rows_of_a_batch() -> None:
             width = max(lengths[start], 1)
             padded, tokens = rows * width, sum(lengths[start : start + rows])
             assert rows >= 1 and (rows == 1 or padded <= 6144)
-            assert rows == 1 or padded <= 256 or padded <= 1.1 * tokens
+            assert rows == 1 or padded <= 512 or padded <= 1.1 * tokens
             seen += lengths[start : start + rows]
             start += rows
         assert seen == lengths
