@@ -379,7 +379,7 @@ def _megabytes(folder: Path, name: str) -> float:
 
 
 def _compare_files(
-    model: HardKumaModel, first: Path, second: Path, feeds: Sequence[Feed], threads: int, rounds: int = 3
+    model: HardKumaModel, first: Path, second: Path, feeds: Sequence[Feed], threads: int
 ) -> dict[str, float]:
     """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
     sessions = [open_session(first, threads), open_session(second, threads)]
@@ -400,7 +400,7 @@ def _compare_files(
     threshold = model.config.decision_threshold
     measured = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
     ratios = []
-    for _ in range(rounds):
+    for _ in range(3):
         times = [_seconds(session, batches) for session in sessions]
         ratios.append(times[0] / times[1])
     return {
