@@ -205,20 +205,6 @@ class PartialOutput:
 
     Every block is on the disk before the next one is begun. One that was cut short does not count, so that a kill at any
     moment, also at the end, leaves what `resume` or a new run accepts. One process at a time has the output.
-
-    >>> import tempfile
-    >>> output = Path(tempfile.mkdtemp()) / "out.txt"
-    >>> with PartialOutput(output) as partial:
-    ...     partial.begin({"rate": 0.2})
-    ...     partial.add(2, b"one two ")
-    0
-    >>> with PartialOutput(output) as partial:
-    ...     partial.begin({"rate": 0.2}, resume=True)
-    ...     partial.add(1, b"three")
-    ...     partial.finish(lambda blocks, stream: stream.writelines(blocks))
-    2
-    >>> output.read_text(), [file.name for file in output.parent.iterdir()]
-    ('one two three', ['out.txt'])
     """
 
     _START = b'{"hardkuma gates": '

@@ -31,14 +31,6 @@ def open_atomically(path: str | Path, durable: bool = False, temporary: str | Pa
             half a file.
         temporary: name of the temporary file; by default a hidden one that no other process has. What a killed process
             leaves under a name that is always the same is overwritten by the next.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_atomically(Path(folder) / "a.txt") as stream:
-    ...         _ = stream.write(b"who")
-    ...         _ = stream.write(b"le")
-    ...     (Path(folder) / "a.txt").read_text()
-    'whole'
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,14 +47,7 @@ def open_atomically(path: str | Path, durable: bool = False, temporary: str | Pa
 
 
 def write_atomically(path: str | Path, content: str | bytes, durable: bool = False) -> None:
-    """Write a whole file at once, as `open_atomically` does.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder) / "new" / "a.txt", "whole")
-    ...     [file.name for file in (Path(folder) / "new").iterdir()]
-    ['a.txt']
-    """
+    """Write a whole file at once, as `open_atomically` does."""
     with open_atomically(path, durable) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
@@ -174,18 +159,7 @@ SEAL = "sealed.json"
 
 
 def seal_folder(folder: Path) -> None:
-    """Put all files of a folder on the disk, and write down their sizes and checksums; `check_seal` compares.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.txt").write_text("whole")
-    >>> seal_folder(folder)
-    >>> check_seal(folder)
-    >>> _ = (folder / "a.txt").write_text("cut")
-    >>> check_seal(folder)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    OSError: .../a.txt is not what was written
-    """
+    """Put all files of a folder on the disk, and write down their sizes and checksums; `check_seal` compares."""
     known = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL):
         with open(path, "rb") as stream:

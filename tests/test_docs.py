@@ -34,7 +34,6 @@ NEEDS = {
     "hardkuma.apps.page.app": "starlette",
     "hardkuma.apps.page.guard": "starlette",
     "hardkuma.apps.page.serve": "uvicorn",
-    "hardkuma.apps.ray.cluster": "pyarrow",
     "hardkuma.apps.ray.tables": "pandas",
     "hardkuma.common.arrow": "pyarrow",
     "hardkuma.evaluation.report": "matplotlib",
