@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ...encoder_hardkuma import build_encoder
+from ...encoder_hardkuma import build_encoder, layer_list
 
 
 @contextmanager
@@ -36,11 +37,10 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     >>> len(layers_of(toy_transformer(["a"]).encoder))
     2
     """
-    number = getattr(encoder.config, "num_hidden_layers", 0)
-    for module in encoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == number:
-            return module
-    raise ValueError(f"{type(encoder).__name__} has no list of layers: leave reset_layers and freeze_layers at 0.")
+    path = layer_list(encoder)
+    if path is None:
+        raise ValueError(f"{type(encoder).__name__} has no list of layers: leave reset_layers and freeze_layers at 0.")
+    return cast(nn.ModuleList, encoder.get_submodule(path))
 
 
 def reset_top_layers(encoder: PreTrainedModel, number: int, seed: int) -> None:

@@ -20,14 +20,6 @@ from .views import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 Scores = dict[str, Tensor]  # (batch, length) or (batch, length, n), by name
 
 
-def _attention(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
-    return {NAIVE: received(encoder, batch)}
-
-
-def _rollout(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
-    return {ROLLOUT: rolled(encoder, batch, layers="all")}
-
-
 def _gates(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
     """Selection probability and shapes of the gates of `meaning`."""
     model = encoder.model
@@ -39,8 +31,8 @@ def _gates(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
 
 
 SCORERS: Mapping[str, Callable[[SentenceEncoder, TokenBatch], Scores]] = {
-    NAIVE: _attention,
-    ROLLOUT: _rollout,
+    NAIVE: lambda encoder, batch: {NAIVE: received(encoder, batch)},
+    ROLLOUT: lambda encoder, batch: {ROLLOUT: rolled(encoder, batch, layers="all")},
     GATES: _gates,
 }
 
