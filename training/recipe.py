@@ -25,7 +25,7 @@ from .objectives.settings import (
     TaskSettings,
     read_objective,
 )
-from .settings import Setting, Settings, setting, settings_of, suggest
+from .settings import Settings, setting, settings_of, suggest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 CACHES = ("auto", "never")
@@ -263,15 +263,6 @@ def _check_parts(recipe: Recipe, objectives: Mapping[str, ObjectiveSettings]) ->
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
-def recipe_keys(cls: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
-    """All keys at the top level, in the order of their declaration.
-
-    >>> [key.wanted for key in recipe_keys() if key.name in ("held_out", "max_sentences", "surface")]
-    ['a whole number >= 1, or null', 'a whole number >= 1', 'true or false']
-    """
-    return settings_of(cls)
-
-
 def find_recipe(name: str | Path, folder: Path = RECIPES) -> Path:
     """The file of a recipe: a path, or the name of one that comes along, as `default`, `default.yaml` or
     `recipes/default.yaml`.
@@ -408,7 +399,7 @@ def check_key(name: Any, cls: type[BaseRecipe] = Recipe) -> None:
     ValueError: unknown recipe key 'epochs': it is now `epochs` of an objective: selectors.NAME.train.epochs in a recipe, \
 --train.epochs on the command line.
     """
-    known = [key.name for key in recipe_keys(cls)]
+    known = [key.name for key in settings_of(cls)]
     if name in known:
         return
     if cls is Recipe and name in MOVED:

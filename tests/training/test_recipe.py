@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hardkuma.training.objectives.settings import OBJECTIVES, read_objective
-from hardkuma.training.recipe import MOVED, Recipe, TextRecipe, find_recipe, load_recipe, make_recipe, recipe_keys
+from hardkuma.training.recipe import MOVED, Recipe, TextRecipe, find_recipe, load_recipe, make_recipe
 from hardkuma.training.settings import Setting, settings_of
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
@@ -45,7 +45,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert recipe.data == ["a.txt"] and recipe.selectors["part"]["train"]["steps"] == 7
 
 
-ALL = [(Recipe, key) for key in recipe_keys()] + [(cls, key) for cls in OBJECTIVES.values() for key in settings_of(cls)]
+ALL = [(Recipe, key) for key in settings_of(Recipe)] + [
+    (cls, key) for cls in OBJECTIVES.values() for key in settings_of(cls)
+]
 
 
 def make(cls: type, **values: Any) -> Any:
@@ -53,7 +55,7 @@ def make(cls: type, **values: Any) -> Any:
 
 
 def test_every_key_is_declared_once_with_its_help_and_takes_its_default() -> None:
-    assert [key.name for key in recipe_keys()] == [field.name for field in dataclasses.fields(Recipe)]
+    assert [key.name for key in settings_of(Recipe)] == [field.name for field in dataclasses.fields(Recipe)]
     for cls, key in ALL:
         assert key.rule.help and key.wanted
         if key.name != "selectors":
