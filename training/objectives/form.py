@@ -132,9 +132,7 @@ class Form(Objective[FormSettings]):
             paragraph += " Where form finds little in a sentence, it goes by the gates of `meaning`."
         return Report(paragraph, [{"phase": "form", "selector": name, **vars(outcome)}])
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
         return None if stores_states else rows[:0]
 
     def _fit(self, run: Run) -> Outcome:
