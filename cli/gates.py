@@ -23,10 +23,10 @@ from .writers import (
     KEEPING,
     RECORD_FIELDS,
     TABLES,
+    ParquetFormat,
     PartialOutput,
     SequentialFormat,
     choose_output_format,
-    make_format,
 )
 
 if TYPE_CHECKING:
@@ -385,7 +385,11 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..scoring_hardkuma import ALL, check_selector
 
     joined, verified = arguments.selector == ALL, arguments.keep_meaning is not None
-    writer = make_format(format, arguments.numbers, arguments.keep, joined, verified)
+    writer: ParquetFormat | SequentialFormat = (
+        ParquetFormat(arguments.keep, joined)
+        if format == "parquet"
+        else SequentialFormat(format, arguments.numbers, keep=arguments.keep, verified=verified)
+    )
     rows = _read_input(arguments)
     with PartialOutput(arguments.output) as partial:
         if arguments.resume and partial.settings is None and _is_complete(arguments):

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..common.arrow import arrow_record, record_fields
 from ..common.files import hold_output, open_atomically
@@ -42,16 +42,6 @@ _FORMAT_BY_SUFFIX = {
 
 
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
-
-
-class RecordFormat(Protocol):
-    """How records become bytes."""
-
-    def block(self, records: Sequence[Record]) -> bytes:
-        """The bytes of these records."""
-
-    def join(self, blocks: Iterable[bytes], stream: BinaryIO) -> None:
-        """Write the whole file from its blocks, in order."""
 
 
 class SequentialFormat:
@@ -177,20 +167,6 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
         known = ", ".join(_FORMAT_BY_SUFFIX)
         raise ValueError(f"{output}: the suffix {output.suffix!r} names no format; use one of {known}, or add --format.")
     return _FORMAT_BY_SUFFIX[output.suffix.lower()]
-
-
-def make_format(
-    name: str, numbers: bool = False, keep: Sequence[str] = (), joined: bool = False, verified: bool = False
-) -> RecordFormat:
-    """The writer of a format; `keep` are the columns of the input that a table has too, `joined` says that records have
-    the gates of several selectors, `verified` that they say what their words keep.
-
-    >>> make_format("jsonl").block([{"text": "Hi", "words": []}])
-    b'{"text":"Hi","words":[]}\\n'
-    """
-    return (
-        ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers, keep=keep, verified=verified)
-    )
 
 
 # ---- a run that can be killed at any moment -----------------------------------------------------------------------------
