@@ -63,9 +63,9 @@ class SequentialFormat:
         self._columns = [*keep, "text", "words", *(["kept"] if verified else [])]
         if self._separator:
             self.head = f"{self._row(self._columns)}\n".encode()
-        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}.get(format, self._table)
         # Other columns may hold anything, such as dates.
-        self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
+        dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
+        self._render = {"text": self._text, "jsonl": dumps, "html": self._html}.get(format, self._table)
         self.numbers, self.colour = numbers, colour
 
     def block(self, records: Sequence[Record]) -> bytes:
@@ -77,9 +77,6 @@ class SequentialFormat:
         stream.write(self.head)
         stream.writelines(blocks)
         stream.write(self.foot)
-
-    def _json(self, record: Record) -> str:
-        return self._dumps(record)
 
     def _table(self, record: Record) -> str:
         text = record["text"]

@@ -80,16 +80,13 @@ def hold_output(output: str | Path) -> Iterator[None]:
     try:
         stream.seek(0)
         stream.truncate()
-        stream.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": _now()}).encode())
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        stream.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
         stream.flush()
         yield
     finally:
         place.unlink(missing_ok=True)  # before it is free: who opened it meanwhile sees that it has no name any more
         stream.close()
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _open_lock(output: Path, place: Path) -> BinaryIO:

@@ -237,9 +237,9 @@ def encode_sentences(
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "removal", ignore_errors=True)
     width, kept = sum(_widths_of_states(model).values()), int(tokens.lengths[wanted].sum())
-    if cache_type is not None and not _fits(folder, kept, width, cache_type):
-        size = kept * width * _TYPES[cache_type].itemsize / 1e9
-        log(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
+    size = 0 if cache_type is None else kept * width * _TYPES[cache_type].itemsize
+    if size and shutil.disk_usage(folder).free <= size + RESERVE:
+        log(f"not enough free disk for {size / 1e9:.1f} GB of token states: encoding anew in every epoch instead.")
         cache_type, wanted = None, mark(rows(False))
     np.save(folder / "encoded.npy", wanted)
     dim = _write_states(model, tokens, np.flatnonzero(wanted), cache_type, progress)
@@ -268,11 +268,6 @@ def _widths_of_states(model: HardKumaModel) -> dict[str, int]:
     """What is stored per token: the last states and, where selectors read other layers, those, side by side."""
     hidden, inner = model.config.hidden_size, len(inner_layers(model.config))
     return {"states": hidden, **({"layer_states": inner * hidden} if inner else {})}
-
-
-def _fits(folder: Path, tokens: int, width: int, cache_type: str) -> bool:
-    size = _TYPES[cache_type].itemsize
-    return shutil.disk_usage(folder).free > tokens * width * size + RESERVE
 
 
 def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, progress: bool) -> np.ndarray:

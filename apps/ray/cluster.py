@@ -82,7 +82,8 @@ def ray_gates(
     `ray_gates(ray.data.read_parquet("in/"), Outputs(add=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
     """
     each, room = _gpus(gpus), _capacity(gpus)
-    fewest, most = _range(workers or (1, room if each else max(1, room - 1)))
+    workers = workers or (1, room if each else max(1, room - 1))
+    fewest, most = (workers, workers) if isinstance(workers, int) else workers
     if not each and fewest >= room > 1:
         raise ValueError(
             f"{fewest} workers take all {room} CPUs of the cluster, and none is left to feed them: use fewer, or a range "
@@ -179,10 +180,6 @@ def _gate_files(
     for row in done.iter_rows():
         yield FileReport(**row)
     remove_partial(output)
-
-
-def _range(workers: int | tuple[int, int]) -> tuple[int, int]:
-    return (workers, workers) if isinstance(workers, int) else workers
 
 
 def _capacity(gpus: float | None) -> int:

@@ -331,17 +331,13 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary, nouns: bool) -> Iterator[
         yield _Words(firsts.numpy(), _names_beside(opinions) if nouns else opinions, types)
 
 
-def _parts(rows: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(rows, math.ceil(len(rows) / 512))
-
-
 def _count_words(
     model: HardKumaModel, store: StateStore, rows: np.ndarray, vocabulary: Vocabulary, nouns: bool
 ) -> tuple[Counter[bytes], int, int]:
     """How often each word occurs, how many teach, and how many of them that they are names."""
     counts: Counter[bytes] = Counter()
     taught = names = 0
-    for numbers in _parts(rows):
+    for numbers in np.array_split(rows, math.ceil(len(rows) / 512)):
         for words in _words(store.read(numbers, model, states=False), vocabulary, nouns):
             counts.update(words.types)
             taught += int((words.opinions != 0).sum())
