@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.formats import STANDARD_INPUT
+from ..common.text import STANDARD_INPUT
 from .options import add_options, add_selector_option, check_counts
 from .writers import (
     FORMATS,

@@ -23,8 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from ..common.packages import require
+from ..common.text import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from .conll import conll_sentences, conllu_sentences, detokenise
 from .lines import MAX_LINE, CorpusError, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences

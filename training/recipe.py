@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ..common.files import write_atomically
-from ..common.formats import INPUT_FORMATS
-from ..common.text import MINILM
+from ..common.text import INPUT_FORMATS, MINILM
 from .objectives.settings import (
     OBJECTIVES,
     ContrastiveSettings,
