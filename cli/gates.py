@@ -126,14 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_arguments(parser)
-    >>> check(parser.parse_args(["--field", "body", "a text"]))
-    Traceback (most recent call last):
-    ValueError: --field names a column of --file, which is not given.
-    """
+    """Check values and combinations of options."""
     from ..scoring_hardkuma import ALL, check_selection
 
     check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)

@@ -63,13 +63,6 @@ def hold_output(output: str | Path) -> Iterator[None]:
     `.NAME.lock` beside the output (inside of a folder whose own folder cannot be written) says who has it: process, host,
     and since when. The system frees the lock of a process that ends, however it ends. On a disk without locks the file
     itself counts: that of a process of this host that is gone is taken over.
-
-    >>> import tempfile
-    >>> output = Path(tempfile.mkdtemp()) / "out"
-    >>> with hold_output(output), hold_output(output):  # doctest: +ELLIPSIS
-    ...     pass
-    Traceback (most recent call last):
-    hardkuma.common.files.OutputHeld: .../out is being written by process ... on ... since ...
     """
     output = Path(os.path.abspath(output))
     output.parent.mkdir(parents=True, exist_ok=True)

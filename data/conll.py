@@ -158,13 +158,6 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
     """Sentences of a CoNLL-U file with parts of speech as tags; `# text` decides the spaces where it is given.
 
     A contraction ("don't" = do + n't) is split where its parts spell it; otherwise it is one word, tags joined by "+".
-
-    >>> import os, tempfile
-    >>> name = os.path.join(tempfile.mkdtemp(), "one.conllu")
-    >>> rest = "\\t_" * 6
-    >>> _ = open(name, "w").write(f"# text = Go!\\n1\\tGo\\tgo\\tVERB{rest}\\n2\\t!\\t!\\tPUNCT{rest}\\n")
-    >>> [(s.text, s.tags) for s in conllu_sentences(name)]
-    [('Go!', ('VERB', 'PUNCT'))]
     """
     text: str | None = None
     first, rows = 0, list[list[str]]()

@@ -45,13 +45,6 @@ def score_sentences(
 
     Args:
         encoder: with the tokenizer that cut the sentences; for gates, made of a HardKuma model.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> from hardkuma.training.encoder.sentence import read_sentences
-    >>> encoder = toy_transformer(["in", "paris"])
-    >>> sentences = read_sentences(encoder.tokenizer, ["in Paris"], 32)
-    >>> score_sentences(encoder, ["in Paris"], sentences, ["attention"])[0].scores["attention"].shape
-    (4,)
     """
     scored: list[dict[str, np.ndarray]] = [dict(sentence.scores) for sentence in sentences]
     for measure in measures:
