@@ -15,23 +15,12 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...common.arguments import find_named
-from ...configuration_hardkuma import check_whole
+from ...configuration_hardkuma import check_inside, check_whole
 from ...kumaraswamy_hardkuma import Kumaraswamy
 from .sentence import LETTERS, Sentence
 
 # Measures of importance, under which `scorers.py` gives them.
 NAIVE, ROLLOUT, GATES, GATE_SHAPES = "attention", "rollout", "gates", "gate_shapes"
-
-
-def check_rate(rate: Any) -> None:
-    """Raise ValueError where a rate is no number or no fraction.
-
-    >>> check_rate(20)
-    Traceback (most recent call last):
-    ValueError: rate must be a fraction in [0, 1], got 20.
-    """
-    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate <= 1:
-        raise ValueError(f"rate must be a fraction in [0, 1], got {rate!r}.")
 
 
 class Augmentation(ABC):
@@ -43,7 +32,7 @@ class Augmentation(ABC):
     def __post_init__(self) -> None:
         rate, default = getattr(self, "rate", None), getattr(type(self), "rate", None)
         if rate is not default:  # which may be None
-            check_rate(rate)
+            check_inside("rate", rate, 0.0, 1.0, low_in=True, high_in=True)
 
     @abstractmethod
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
