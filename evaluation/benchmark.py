@@ -199,10 +199,6 @@ def find_contenders(
         encoder: of the baselines.
         groups: checkpoints by recipe, for the gates.
         selector: of all gates; by default each row asks for its own.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> find_contenders(["gates"], toy_encoder({"a": [1.0]}), {}, None)
-    ([], ['Left out: HardKuma gates (max) needs a HardKuma checkpoint (--model).'])
     """
     chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
     contenders: list[Contender] = []

@@ -61,12 +61,6 @@ def faithfulness(
 
     What is outside of every word (punctuation, if words came from `find_words`) is not selected: it is gone in
     sufficiency and stays in comprehensiveness.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> good = faithfulness(encoder, [WordScores("in paris", [(0, 2), (3, 8)], [0.0, 1.0])], rates=[0.5])
-    >>> good.sufficiency.round(2).tolist(), good.comprehensiveness.round(2).tolist()
-    ([[0.99]], [[0.89]])
     """
     check_choice("removal", removal, REMOVALS)
     rates = [float(rate) for rate in rates]

@@ -20,12 +20,12 @@ import yaml
 from hardkuma import explain_pair, load_released
 from hardkuma.data import LabelledSentence
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
-from hardkuma.evaluation.baselines.toy import toy_transformer
 from hardkuma.evaluation.corpora import Corpus
 from hardkuma.evaluation.faithfulness import Faithfulness
 from hardkuma.evaluation.parts import Parts, measure_parts
 from hardkuma.training.recipe import load_recipe
 from tests.evaluation.test_parts import make_parts
+from tests.toy import toy_transformer
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("*.py"))

@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {name: (ROOT / path).read_text(encoding="utf-8") for name, path in modules().items()}
 # Optional packages, by the module whose examples need them.
 NEEDS = {
-    "hardkuma.evaluation.baselines.integrated_gradients": "captum",
     "hardkuma.evaluation.baselines.keywords": "keybert",
     "hardkuma.evaluation.baselines.shapley": "shap",
     "hardkuma.apps.page.app": "starlette",

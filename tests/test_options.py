@@ -65,7 +65,7 @@ def test_replaced_words() -> None:
 
 
 def test_views_on_both_sides() -> None:
-    from hardkuma.evaluation.baselines.toy import toy_transformer
+    from tests.toy import toy_transformer
 
     toy = toy_transformer(["a"])
     for both in (False, True):

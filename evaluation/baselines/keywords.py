@@ -21,11 +21,6 @@ def keybert_scores(
 ) -> list[WordScores]:
     """KeyBERT's score of every word as a one-word keyphrase, stop words included: its similarity, embedded by itself, to
     the text. Each word is embedded once, whatever its number in the texts.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> keybert_scores(encoder, ["in Paris"])[0].ranked()[0][0]
-    'Paris'
     """
     keybert = require("keybert", "keywords")
     backend = require("keybert.backend", "keywords")

@@ -12,12 +12,12 @@ from transformers import BertConfig, BertForMaskedLM
 from hardkuma import HardKumaModel
 from hardkuma.configuration_hardkuma import MEANING
 from hardkuma.evaluation.baselines import SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_tokenizer, toy_transformer
 from hardkuma.kumaraswamy_hardkuma import Kumaraswamy
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import Sentence, read_sentences
 from hardkuma.training.encoder.views import AUGMENTATIONS, lowest, make_augmentation, number_to_drop
 from tests.evaluation.baselines.test_attention import eager_attentions, naive_received, naive_rollout
+from tests.toy import toy_tokenizer, toy_transformer
 
 BEAR = "A brown bear is eating a small fish."
 TOKENIZER = toy_tokenizer(["a", "brown", "bear", "is", "eating", "small", "fish", ".", "ex", "##cel", "##lent"])
