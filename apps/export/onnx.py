@@ -305,7 +305,6 @@ def export_onnx(
     int8: bool = True,
     selector: str | None = None,
     source: str = "the bundled corpus",
-    threads: int | None = None,
 ) -> dict[str, Any]:
     """Write model.onnx, model_int8.onnx, tokenizer, report.json and a card; returns the report.
 
@@ -315,7 +314,6 @@ def export_onnx(
         rationale: add the output `rationale_embedding`, for which the view `reencode` runs the encoder again.
         int8: write the quantised file too.
         selector: the name of the only one to write; by default all of them, side by side in the order of the report.
-        threads: of onnxruntime while measuring; torch's by default.
     """
     for package in ("onnx", "onnxruntime", "onnxscript"):
         require(package, "onnx")
@@ -325,7 +323,7 @@ def export_onnx(
         raise ValueError("the texts hold no token to compare the export on; give texts with words.")
     several = [batches[0], batches[len(batches) // 2], batches[-1]]
     several += [{name: values[:1] for name, values in batches[-1].items()}, padded(several[1])]
-    threads = threads or torch.get_num_threads()
+    threads = torch.get_num_threads()
     with staged(output) as folder:
         try:
             write_graph(graph, folder / "model.onnx", batches[0])
