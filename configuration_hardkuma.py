@@ -239,7 +239,8 @@ def make_encoder_config(config: Mapping[str, Any] | PreTrainedConfig) -> PreTrai
             f"encoder_config has model_type {model_type!r}, which is made of several models "
             f"({', '.join(kind.sub_configs)}); give the text encoder alone."
         )
-    _check_dtype(values.get("dtype", values.get("torch_dtype")))
+    for name in ("dtype", "torch_dtype"):
+        _check_dtype(values.get(name))
     for name, value in values.items():
         most = MOST_LAYERS if _LAYERS.search(name) else MOST_OTHERS if _OTHERS.search(name) else None
         if most is not None and isinstance(value, int) and value > most:
