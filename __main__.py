@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from types import ModuleType
 
 from . import __version__
 from .cli import adapt, benchmark, diff, evaluate_encoder, export, gates, pair, search, terms
@@ -16,24 +16,7 @@ from .common.arguments import Parser
 from .common.files import OutputHeld
 from .common.packages import available, require
 
-
-class Command(Protocol):
-    """A module of `cli`."""
-
-    SUMMARY: str
-    EXAMPLES: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
-        """Add the options of the command."""
-
-    def check(self, arguments: argparse.Namespace, /) -> None:
-        """Raise a ValueError where values or combinations of options make no sense: wrong usage."""
-
-    def run(self, arguments: argparse.Namespace, /) -> int:
-        """Do it, and return the exit status."""
-
-
-COMMANDS: Mapping[str, Command] = {
+COMMANDS: Mapping[str, ModuleType] = {
     "gates": gates,
     "pair": pair,
     "diff": diff,

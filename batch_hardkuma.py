@@ -25,8 +25,8 @@ class Words:
         slots: how many there are; one more than the longest sentence has words.
 
     >>> words = Words(torch.tensor([[0, 1, 1, 2]]), slots=3)
-    >>> words.sum(torch.tensor([[1.0, 2.0, 3.0, 4.0]])), words.spread(torch.tensor([[7.0, 8.0, 9.0]]))
-    (tensor([[1., 5., 4.]]), tensor([[7., 8., 8., 9.]]))
+    >>> words.sum(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    tensor([[1., 5., 4.]])
     """
 
     index: Tensor
@@ -51,11 +51,6 @@ class Words:
         # A mask with holes has padding in several places, whose numbers would be added up.
         starts = starts & (self.index < self.slots - 1)
         return self.sum((values * starts).float()).to(values.dtype)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """(batch, ..., slots) of words -> (batch, ..., length) of tokens."""
-        index = self.index.view(len(self.index), *[1] * (values.ndim - 2), -1)
-        return values.gather(-1, index.expand(*values.shape[:-1], -1))
 
 
 @dataclass

@@ -918,7 +918,6 @@ def score_selectors(
     *,
     words: Sequence[Sequence[Span]] | None = None,
     batch_size: int = 32,
-    use_surface: bool = True,
 ) -> dict[str, list[ScoredText]]:
     """What `score_texts` gives for each of the model's selectors, by its name; the encoder runs once for all of them.
 
@@ -929,7 +928,7 @@ def score_selectors(
     {'meaning': [0.6, 0.5, 0.2, 0.0, 0.7], 'entities': [0.9, 1.0, 0.1, 0.1, 1.0]}
     """
     names = model.config.names
-    scored = next(_score(model, [(texts, words)], batch_size, use_surface, list(range(len(names))), "max"))
+    scored = next(_score(model, [(texts, words)], batch_size, True, list(range(len(names))), "max"))
     return dict(zip(names, scored, strict=True))
 
 

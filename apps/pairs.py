@@ -281,7 +281,7 @@ class _Explanation:
     def _faithfulness(self, vectors: Tensor) -> dict[str, Any]:
         """The check by removal of all carrying words, which may fail."""
         if not self._removed:
-            return {"similarity_without": None, "similarity_of_carrying": None, "margin": None, "faithful": None}
+            return {"similarity_without": None, "similarity_of_carrying": None, "faithful": None}
         carrying, lowest = self._removed[:2]
         pairs = vectors.unflatten(0, (-1, 2))
         of_carrying = float(pairs[0, 0] @ pairs[0, 1])

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint_hardkuma import staged
-from ..common.formats import STANDARD_INPUT
 from ..common.packages import available, require
+from ..common.text import STANDARD_INPUT
 from ..data.cleaning import count_words
 from ..data.readers import read_rows
 from ..data.sentences import split_sentences

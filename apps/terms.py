@@ -244,7 +244,7 @@ class _Finder:
             gates = sum(words.gates[place.start : place.stop])
             early = (1 + own[0].start / EARLY) ** (-(1 + length) / 2)
             alone = len(own) / max(len(own), counts[key])
-            sentence = document.sentences[_sentence_of(document.firsts, place.start)]
+            sentence = document.sentences[int(np.searchsorted(document.firsts, place.start, side="right")) - 1]
             forms = Counter(" ".join(text[words.spans[p.start][0] : words.spans[p.stop - 1][1]].split()) for p in own)
             score = gates * cosine * math.sqrt(alone) * early * len(own) ** (length / 2)
             phrases[key] = _Phrase(forms, score, gates, " ".join(text[slice(*sentence)].split()))
@@ -333,10 +333,6 @@ class _Phrase:
             "example": self.example,
             "places": places,
         }
-
-
-def _sentence_of(firsts: Sequence[int], word: int) -> int:
-    return int(np.searchsorted(firsts, word, side="right")) - 1
 
 
 class _Meanings:

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from experiments import KeptResults
 from scipy.stats import t as student
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, get_linear_schedule_with_warmup
 
 from hardkuma import load_released
-from hardkuma.common.files import KeptResults, write_atomically
+from hardkuma.common.files import write_atomically
 from hardkuma.evaluation.encoder_tasks import STS_FILES, evaluate_encoder, measure_similarity, read_scored_pairs, read_tasks
 from hardkuma.training.encoder.recipe import EncoderRecipe
 from hardkuma.training.encoder.run import EncoderRun

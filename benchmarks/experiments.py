@@ -31,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -38,18 +39,19 @@ from typing import Any
 import numpy as np
 
 from hardkuma import HardKumaModel, load_released
-from hardkuma.common.files import KeptResults
-from hardkuma.common.packages import versions
+from hardkuma.common.files import write_atomically
+from hardkuma.common.packages import require, versions
 from hardkuma.configuration_hardkuma import MEANING
 from hardkuma.data import LabelledSentence, read_texts, split_sentences
 from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 from hardkuma.evaluation.baselines.registry import METHODS
-from hardkuma.evaluation.baselines.words import text_words
+from hardkuma.evaluation.baselines.words import WordScores, text_words
 from hardkuma.evaluation.corpora import labels_of, read_corpus, texts_of
 from hardkuma.evaluation.faithfulness import faithfulness
 from hardkuma.evaluation.metrics import Ranking
-from hardkuma.evaluation.parts import CONTENT_TAGS, measure_parts, scores_of_parts, stability_of_parts
-from hardkuma.evaluation.statistics import bootstrap, weighted_mean
+from hardkuma.evaluation.parts import CONTENT_TAGS, Parts, measure_parts, normalised_mutual_information, part_selectors
+from hardkuma.evaluation.statistics import bootstrap, spearman, weighted_mean
+from hardkuma.scoring_hardkuma import score_selectors
 from hardkuma.training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,6 +65,48 @@ PARTS = {"dev": (CORPORA["WNUT17 dev"], UD_EWT), "test": (CORPORA["WNUT17 test"]
 MEASURES = ("sufficiency", "comprehensiveness")
 FAITHFULNESS_COLUMNS = [f"{part} {name}" for part in PARTS for name in MEASURES]
 PRECISION_COLUMNS = [f"{name}{view}" for name in CORPORA for view in ("", ", surface")]
+
+
+class KeptResults:
+    """Results of long experiments in a file of JSON lines. A result takes the place of the one with the same keys.
+
+    The file is read anew before it is written, so that several runs beside each other may share it.
+
+    Args:
+        path: the file; it need not exist.
+        keys: fields whose values together name a result.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[str]):
+        self.path, self.keys = path, list(keys)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All results, in the order of their keys."""
+        if not self.path.is_file():
+            return []
+        found = []
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                missing = [key for key in self.keys if key not in entry]
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"{self.path}, line {number}, is not a JSON object: {error}; mend or delete it."
+                ) from error
+            if missing:
+                raise ValueError(f"{self.path}, line {number}, has no {', '.join(missing)}; mend or delete it.")
+            found.append(entry)
+        return found
+
+    def put(self, entry: dict[str, Any]) -> None:
+        """Keep a result."""
+        others = [known for known in self.entries() if self._key(known) != self._key(entry)]
+        ordered = sorted([*others, entry], key=lambda known: [str(part) for part in self._key(known)])
+        write_atomically(self.path, "".join(json.dumps(known) + "\n" for known in ordered))
+
+    def _key(self, entry: dict[str, Any]) -> list[Any]:
+        return [entry[key] for key in self.keys]
+
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------
 
@@ -223,6 +267,43 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
         if len(runs) > 1:
             stability = stability_of_parts(runs)
             print(f"\n{name}, stability: " + ", ".join(f"{key} {value:.3f}" for key, value in stability.items()))
+
+
+def match_selectors(first: Parts, second: Parts) -> list[int]:
+    """For each selector of one run the number of the one of another run that is most like it, each taken once: the sum of
+    Spearman correlations over the same words is as large as can be (`scipy.optimize.linear_sum_assignment`)."""
+    if first.words != second.words:
+        raise ValueError("the runs saw different words; measure both on the same texts.")
+    scores = np.array([[spearman(a, b) for b in second.probabilities] for a in first.probabilities])
+    assign = require("scipy.optimize", "benchmark").linear_sum_assignment
+    return assign(-scores)[1].tolist()
+
+
+def stability_of_parts(runs: Sequence[Parts]) -> dict[str, float]:
+    """Agreement of runs (seeds), the mean over pairs of them: Spearman of matched selectors, the share of words whose most
+    probable selectors are matched, and their NMI, which needs no matching."""
+    correlations, agreements, informations = [], [], []
+    for one, other in combinations(runs, 2):
+        matched = match_selectors(one, other)
+        correlations += [spearman(one.probabilities[k], other.probabilities[j]) for k, j in enumerate(matched)]
+        agreements.append(float((np.array(matched)[one.chosen] == other.chosen).mean()))
+        informations.append(normalised_mutual_information(one.chosen.tolist(), other.chosen.tolist()))
+    means = [float(np.mean(values)) for values in (correlations, agreements, informations)]
+    return dict(zip(("spearman", "agreement", "nmi"), means, strict=True))
+
+
+def scores_of_parts(
+    model: HardKumaModel, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]] | None = None
+) -> dict[str, list[WordScores]]:
+    """Word scores of every selector by name, and as `union` the probability that any gate of a part opens,
+    1 - prod(1 - p_k)."""
+    scored = score_selectors(model, list(texts), words=words, batch_size=64)
+    found = {name: [WordScores(item.text, item.words, item.probabilities) for item in scored[name]] for name in scored}
+    found["union"] = []
+    for items in zip(*(scored[name] for name in part_selectors(model.config)), strict=True):
+        closed = np.prod([1 - np.array(item.probabilities) for item in items], axis=0)
+        found["union"].append(WordScores(items[0].text, items[0].words, (1 - closed).tolist()))
+    return found
 
 
 def division_areas(model: HardKumaModel, data: Path) -> dict[str, list[float]]:

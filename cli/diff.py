@@ -52,12 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check that there are two texts, and numbers.
-
-    >>> check(argparse.Namespace(a="old.txt", b=None, columns=None))
-    Traceback (most recent call last):
-    ValueError: give a second file, or --columns NAME NAME for two columns of old.txt.
-    """
+    """Check that there are two texts, and numbers."""
     if arguments.b is None and arguments.columns is None:
         raise ValueError(f"give a second file, or --columns NAME NAME for two columns of {arguments.a}.")
     if arguments.b is not None and arguments.columns is not None:

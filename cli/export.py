@@ -42,12 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options.
-
-    >>> check(argparse.Namespace(sentences=1, field=None, input_format=None, data=[]))
-    Traceback (most recent call last):
-    ValueError: --sentences must be at least 2, got 1.
-    """
+    """Check values and combinations of options."""
     if arguments.sentences < 2:
         raise ValueError(f"--sentences must be at least 2, got {arguments.sentences}.")
     if arguments.field is not None and not arguments.data:

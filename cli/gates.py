@@ -16,17 +16,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.formats import STANDARD_INPUT
+from ..common.text import STANDARD_INPUT
 from .options import add_options, add_selector_option, check_counts
 from .writers import (
     FORMATS,
     KEEPING,
     RECORD_FIELDS,
     TABLES,
+    ParquetFormat,
     PartialOutput,
     SequentialFormat,
     choose_output_format,
-    make_format,
 )
 
 if TYPE_CHECKING:
@@ -126,14 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check values and combinations of options.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> add_arguments(parser)
-    >>> check(parser.parse_args(["--field", "body", "a text"]))
-    Traceback (most recent call last):
-    ValueError: --field names a column of --file, which is not given.
-    """
+    """Check values and combinations of options."""
     from ..scoring_hardkuma import ALL, check_selection
 
     check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)
@@ -385,7 +378,11 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..scoring_hardkuma import ALL, check_selector
 
     joined, verified = arguments.selector == ALL, arguments.keep_meaning is not None
-    writer = make_format(format, arguments.numbers, arguments.keep, joined, verified)
+    writer: ParquetFormat | SequentialFormat = (
+        ParquetFormat(arguments.keep, joined)
+        if format == "parquet"
+        else SequentialFormat(format, arguments.numbers, keep=arguments.keep, verified=verified)
+    )
     rows = _read_input(arguments)
     with PartialOutput(arguments.output) as partial:
         if arguments.resume and partial.settings is None and _is_complete(arguments):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.formats import INPUT_FORMATS
+from ..common.text import INPUT_FORMATS
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "model": {"metavar": "FOLDER", "help": "checkpoint folder or Hub id (default: the released gate head)"},

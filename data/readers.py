@@ -23,8 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..common.formats import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from ..common.packages import require
+from ..common.text import COLUMN_FORMATS, INPUT_FORMATS, STANDARD_INPUT
 from .conll import conll_sentences, conllu_sentences, detokenise
 from .lines import MAX_LINE, CorpusError, bare_suffix, check_file, read_lines
 from .sentences import split_sentences as split_into_sentences
@@ -270,12 +270,6 @@ def count_rows(path: str | os.PathLike[str], format: str | None = None) -> int |
     """How many rows `read_rows` will give, where that is cheap to know (for a progress bar); None where it is not.
 
     Blank lines of JSON lines, which give no row, are counted.
-
-    >>> import tempfile
-    >>> name = os.path.join(tempfile.mkdtemp(), "three.txt")
-    >>> _ = open(name, "w").write("One. Two.\\n\\nThree")
-    >>> count_rows(name)
-    3
     """
     chosen = choose_input_format(path, format)
     if os.fspath(path) == STANDARD_INPUT:

@@ -43,13 +43,13 @@ _TEMPLATES = (
 )
 
 
-def bundled_reviews(seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Texts with their classes, "positive" and "negative" in turn; the same for the same seed.
+def bundled_reviews() -> Iterator[tuple[str, str]]:
+    """Texts with their classes, "positive" and "negative" in turn; always the same.
 
     >>> next(bundled_reviews())
     ('we paid for the bakery after work and it turned out ugly', 'negative')
     """
-    generator = random.Random(seed)
+    generator = random.Random(0)
     for number in range(REVIEWS):
         label = ("negative", "positive")[number % 2]
         opinion, second = generator.sample(_OPINIONS[label], 2)

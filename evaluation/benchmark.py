@@ -122,15 +122,6 @@ def run_benchmark(
         corpora: names to keep, of those found in `data`.
         resume: skip what was done with the same settings.
         command: the command to write into results.
-
-    >>> import tempfile
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "x.conll"
-    ...     _ = path.write_text("in O\\nRome B-LOC\\n")
-    ...     done = run_benchmark(path, ["capitals"], output=folder, encoder=toy_transformer(["in", "rome"]), bootstrap=0)
-    >>> done.results[1].value("average_precision")
-    1.0
     """
     config = Settings(sample=sample, seeds=tuple(seeds), **settings)
     chosen = find_corpora(data, corpora)
@@ -208,10 +199,6 @@ def find_contenders(
         encoder: of the baselines.
         groups: checkpoints by recipe, for the gates.
         selector: of all gates; by default each row asks for its own.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> find_contenders(["gates"], toy_encoder({"a": [1.0]}), {}, None)
-    ([], ['Left out: HardKuma gates (max) needs a HardKuma checkpoint (--model).'])
     """
     chosen = [find_method(name) for name in (METHODS if methods is None else dict.fromkeys(methods))]
     contenders: list[Contender] = []

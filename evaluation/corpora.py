@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,6 @@ class Corpus:
 
     name: str
     sentences: list[LabelledSentence]
-    _order: dict[int, list[int]] = field(default_factory=dict, repr=False)
 
     def sample(self, number: int | None, seed: int = 0) -> list[LabelledSentence]:
         """The first `number` of a seeded shuffle: smaller samples are the beginning of larger ones.
@@ -42,11 +41,9 @@ class Corpus:
         >>> corpus.sample(3) == corpus.sample(5)[:3]
         True
         """
-        if seed not in self._order:
-            order = list(range(len(self.sentences)))
-            random.Random(seed).shuffle(order)
-            self._order[seed] = order
-        return [self.sentences[i] for i in self._order[seed][:number]]
+        order = list(range(len(self.sentences)))
+        random.Random(seed).shuffle(order)
+        return [self.sentences[i] for i in order[:number]]
 
     @cached_property
     def digest(self) -> str:

@@ -123,12 +123,12 @@ def isolated_words(encoder: SentenceEncoder, whole: bool) -> Method:
     return method
 
 
-def removal(encoder: SentenceEncoder, how: str, seed: int = 0) -> Method:
+def removal(encoder: SentenceEncoder, how: str) -> Method:
     """How far the cosine of the two texts rises without a word: by leaving each out ("leave_one_out"), by Shapley values
     ("shap"), or by a ridge regression on random subsets ("lime")."""
 
     def method(pairs: Sequence[Pair]) -> list[list[list[float]]]:
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(0)
         explainers: dict[str, Callable[[Game, int], np.ndarray]] = {
             "leave_one_out": _leave_one_out,
             "shap": shapley_values,

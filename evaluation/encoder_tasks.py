@@ -79,14 +79,7 @@ class Similarity:
 
 
 def read_scored_pairs(path: Path, columns: tuple[int, int, int, int] = _PLAIN) -> ScoredPairs:
-    """The pairs of a file; lines whose score is missing are skipped and counted.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "sts.tsv"
-    >>> _ = path.write_text("news\\t4.5\\tone\\ttwo\\nnews\\t\\tthree\\tfour\\n")
-    >>> read_scored_pairs(path)
-    ScoredPairs(subsets=['news'], scores=[4.5], first=['one'], second=['two'], skipped=1)
-    """
+    """The pairs of a file; lines whose score is missing are skipped and counted."""
     kept: list[tuple[str, float, str, str]] = []
     rows = read_rows(path, max(columns) + 1)
     for number, row in rows:
@@ -151,12 +144,6 @@ def read_labelled_texts(path: Path) -> LabelledTexts:
     """A file of label, sentence[, sentence]; labels are whole numbers, and lines without one are skipped and counted.
 
     Such lines exist: sentences of the published MR and SUBJ hold line breaks, and their second halves have no label.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "cr.tsv"
-    >>> _ = path.write_text("1\\tgood\\n0\\tbad\\n\\tso so\\nand\\tso on\\n")
-    >>> read_labelled_texts(path)
-    LabelledTexts(labels=['1', '0'], texts=(['good', 'bad'],), skipped=2)
     """
     rows = read_rows(path, 2)
     labelled = [row for _, row in rows if row[0].strip().isdecimal()]
@@ -179,12 +166,7 @@ def features_of(part: LabelledTexts, embed: Embed) -> np.ndarray:
 
 
 def measure_transfer(parts: Sequence[LabelledTexts], embed: Embed, seed: int = 0) -> float:
-    """Accuracy: by cross-validation of one part, or on the last of two or three (train[, choice], test).
-
-    >>> part = LabelledTexts(["1", "0"] * 30, (["yes", "no"] * 30,))
-    >>> measure_transfer([part], lambda texts: np.array([[1.0, 0.0] if text == "yes" else [0.0, 1.0] for text in texts]))
-    1.0
-    """
+    """Accuracy: by cross-validation of one part, or on the last of two or three (train[, choice], test)."""
     x = [features_of(part, embed) for part in parts]
     y = [np.array(part.labels) for part in parts]
     if len(parts) == 1:

@@ -37,14 +37,7 @@ class MarkedDocument:
 
 
 def read_marked(path: str | Path) -> list[MarkedDocument]:
-    """The documents of a file.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "one.jsonl"
-    >>> _ = file.write_text('{"text": "Deep networks learn.", "keyphrases": ["deep networks"]}')
-    >>> read_marked(file)
-    [MarkedDocument(text='Deep networks learn.', phrases=('deep networks',))]
-    """
+    """The documents of a file."""
 
     def document(row: dict[str, Any]) -> MarkedDocument:
         return MarkedDocument(str(row["text"]), tuple(map(str, row["keyphrases"])))

@@ -29,7 +29,7 @@ HARD_WORDS: dict[str, Callable[[str], bool]] = {
 
 
 def label_metrics(
-    sentences: Sequence[LabelledSentence], runs: Runs, samples: int = 1000, seed: int = 0, ranked: bool = True
+    sentences: Sequence[LabelledSentence], runs: Runs, samples: int = 1000, ranked: bool = True
 ) -> dict[str, Interval]:
     """Metrics against the tags: the mean over runs (seeds), with one bootstrap over sentences for all.
 
@@ -47,7 +47,7 @@ def label_metrics(
     """
     of_runs: list[list[Statistic]] = []
     for run in runs:
-        parts = [] if not ranked else _of_ranking(sentences, run, seed)
+        parts = [] if not ranked else _of_ranking(sentences, run)
         chosen = [result.selected for result in run if result.selected is not None]
         of_runs.append(parts + (_of_decisions(sentences, chosen) if len(chosen) == len(run) else []))
 
@@ -55,11 +55,11 @@ def label_metrics(
         values = [{name: value for part in parts for name, value in part(weights).items()} for parts in of_runs]
         return {name: float(np.mean([value[name] for value in values])) for name in values[0]}
 
-    return bootstrap(statistic, len(sentences), samples, seed=seed)
+    return bootstrap(statistic, len(sentences), samples)
 
 
 def lower_case_metrics(
-    sentences: Sequence[LabelledSentence], runs: Runs, samples: int = 1000, seed: int = 0, ranked: bool = True
+    sentences: Sequence[LabelledSentence], runs: Runs, samples: int = 1000, ranked: bool = True
 ) -> dict[str, Interval]:
     """`f1_lower` of decisions on lower-cased text and, for scores, `average_precision_lower` without bounds.
 
@@ -74,7 +74,7 @@ def lower_case_metrics(
     def statistic(weights: np.ndarray) -> dict[str, float]:
         return {"f1_lower": float(np.mean([f1_from_counts(weights @ rows) for rows in counts]))}
 
-    measured = bootstrap(statistic, len(sentences), samples, seed=seed)
+    measured = bootstrap(statistic, len(sentences), samples)
     if ranked:
         values = [Ranking(labels, [one.scores for one in run]).curve().average_precision() for run in runs]
         measured["average_precision_lower"] = Interval(float(np.mean(values)), float("nan"), float("nan"))
@@ -96,12 +96,12 @@ def hard_words(sentences: Sequence[LabelledSentence]) -> dict[str, list[list[int
     }
 
 
-def _of_ranking(sentences: Sequence[LabelledSentence], run: Sequence[WordScores], seed: int) -> list[Statistic]:
+def _of_ranking(sentences: Sequence[LabelledSentence], run: Sequence[WordScores]) -> list[Statistic]:
     labels = labels_of(sentences)
     ranking = Ranking(labels, [result.scores for result in run])
     return [
         lambda weights: ranking.curve(weights).numbers(),
-        _of_spans(top_of_corpus(labels, run, seed), sentences),
+        _of_spans(top_of_corpus(labels, run), sentences),
     ]
 
 
@@ -136,7 +136,7 @@ def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else float("nan")
 
 
-def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], seed: int = 0) -> list[list[bool]]:
+def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores]) -> list[list[bool]]:
     """The top words over all sentences, as many as there are entity words; ties in a seeded random order.
 
     >>> run = [WordScores("a b", [(0, 1), (2, 3)], [0.1, 0.9]), WordScores("c", [(0, 1)], [0.8])]
@@ -144,7 +144,7 @@ def top_of_corpus(labels: Sequence[Sequence[int]], run: Sequence[WordScores], se
     [[False, True], [False]]
     """
     values = np.array([score for result in run for score in result.scores])
-    order = np.lexsort((np.random.default_rng(seed).random(len(values)), -values))
+    order = np.lexsort((np.random.default_rng(0).random(len(values)), -values))
     top = np.zeros(len(values), dtype=bool)
     top[order[: sum(map(sum, labels))]] = True
     ends = np.cumsum([len(result.scores) for result in run])[:-1]
@@ -164,11 +164,10 @@ def faithfulness_metrics(
     rates: Sequence[float] = RATES,
     removal: str = "mask",
     samples: int = 1000,
-    seed: int = 0,
 ) -> tuple[dict[str, Interval], dict[str, list[float]], dict[str, np.ndarray]]:
     """Areas under the sufficiency and comprehensiveness curves with intervals; the mean curves; and the areas of each
     sentence. All are means over runs, each with its own encoder."""
-    found = [faithfulness(encoder, run, rates, removal, seed) for encoder, run in zip(encoders, runs, strict=True)]
+    found = [faithfulness(encoder, run, rates, removal) for encoder, run in zip(encoders, runs, strict=True)]
     areas = {name: np.mean([one.areas(getattr(one, name)) for one in found], axis=0) for name in FAITHFULNESS}
 
     def statistic(weights: np.ndarray) -> dict[str, float]:
@@ -178,10 +177,10 @@ def faithfulness_metrics(
     for name in FAITHFULNESS:
         mean = np.nanmean(np.stack([getattr(one, name) for one in found]), axis=(0, 1))
         curves[name] = [round(float(value), 4) for value in mean]
-    return bootstrap(statistic, len(runs[0]), samples, seed=seed), curves, areas
+    return bootstrap(statistic, len(runs[0]), samples), curves, areas
 
 
-def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = True) -> dict[str, float]:
+def entity_numbers(model: HardKumaModel, path: str | Path) -> dict[str, float]:
     """Of `entities`, or of the only selector, against the entity words of a labelled file: average precision of word
     scores, F1 at the model's own threshold, and the best F1 of any threshold. For reporting, never for choosing.
 
@@ -190,13 +189,12 @@ def entity_numbers(model: HardKumaModel, path: str | Path, use_surface: bool = T
     Args:
         model: in eval mode, with its tokenizer.
         path: a CoNLL file; every tag but `O` counts as an entity word.
-        use_surface: apply the log-odds of word forms that the model holds.
     """
     sentences = read_corpus(path).sentences
     texts, words = texts_of(sentences)
     config = model.config
     selector = config.names[config.find_selector(default=ENTITIES)]
-    scored = score_texts(model, texts, words=words, batch_size=64, use_surface=use_surface, selector=selector)
+    scored = score_texts(model, texts, words=words, batch_size=64, selector=selector)
     scores = [sentence.probabilities for sentence in scored]
     labels = labels_of(sentences)
     curve = Ranking(labels, scores).curve()

@@ -237,19 +237,19 @@ def span_f1(counts: np.ndarray) -> float:
 # ---- embeddings on the unit sphere (Wang and Isola, 2020) -----------------------------------------------------------
 
 
-def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
-    """Mean of ||x - y||^power over pairs (rows) of unit vectors; lower is better.
+def alignment(first: Tensor, second: Tensor) -> float:
+    """Mean of ||x - y||^2 over pairs (rows) of unit vectors; lower is better.
 
     >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]])).__round__(4)
     2.0
     """
     if first.shape != second.shape or first.ndim != 2:
         raise ValueError(f"pairs of (number, dim) vectors expected, got {tuple(first.shape)} and {tuple(second.shape)}.")
-    return float((normalize(first.float()) - normalize(second.float())).norm(dim=-1).pow(power).mean())
+    return float((normalize(first.float()) - normalize(second.float())).square().sum(-1).mean())
 
 
-def uniformity(vectors: Tensor, scale: float = 2.0) -> float:
-    """log of the mean over pairs of exp(-scale ||x - y||^2), for unit vectors; lower is better.
+def uniformity(vectors: Tensor) -> float:
+    """log of the mean over pairs of exp(-2 ||x - y||^2), for unit vectors; lower is better.
 
     >>> uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).__round__(4)  # -2 x 4
     -8.0
@@ -257,4 +257,4 @@ def uniformity(vectors: Tensor, scale: float = 2.0) -> float:
     if vectors.ndim != 2 or len(vectors) < 2:
         raise ValueError(f"at least 2 vectors (number, dim) expected, got {tuple(vectors.shape)}.")
     distances = torch.pdist(normalize(vectors.double()))
-    return float(torch.logsumexp(-scale * distances.square(), 0) - torch.tensor(float(len(distances))).log())
+    return float(torch.logsumexp(-2 * distances.square(), 0) - torch.tensor(float(len(distances))).log())

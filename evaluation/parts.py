@@ -21,7 +21,6 @@ from ..configuration_hardkuma import HardKumaConfig
 from ..data import LabelledSentence
 from ..modeling_hardkuma import HardKumaModel
 from ..scoring_hardkuma import score_selectors
-from .baselines.words import WordScores
 from .corpora import texts_of
 from .statistics import spearman
 
@@ -173,43 +172,6 @@ def normalised_mutual_information(first: Sequence[object], second: Sequence[obje
 def _entropy(probabilities: np.ndarray) -> float:
     positive = probabilities[probabilities > 0]
     return float(-(positive * np.log(positive)).sum())
-
-
-def match_selectors(first: Parts, second: Parts) -> list[int]:
-    """For each selector of one run the number of the one of another run that is most like it, each taken once: the sum of
-    Spearman correlations over the same words is as large as can be (`scipy.optimize.linear_sum_assignment`)."""
-    if first.words != second.words:
-        raise ValueError("the runs saw different words; measure both on the same texts.")
-    scores = np.array([[spearman(a, b) for b in second.probabilities] for a in first.probabilities])
-    assign = require("scipy.optimize", "benchmark").linear_sum_assignment
-    return assign(-scores)[1].tolist()
-
-
-def stability_of_parts(runs: Sequence[Parts]) -> dict[str, float]:
-    """Agreement of runs (seeds), the mean over pairs of them: Spearman of matched selectors, the share of words whose most
-    probable selectors are matched, and their NMI, which needs no matching."""
-    correlations, agreements, informations = [], [], []
-    for one, other in combinations(runs, 2):
-        matched = match_selectors(one, other)
-        correlations += [spearman(one.probabilities[k], other.probabilities[j]) for k, j in enumerate(matched)]
-        agreements.append(float((np.array(matched)[one.chosen] == other.chosen).mean()))
-        informations.append(normalised_mutual_information(one.chosen.tolist(), other.chosen.tolist()))
-    means = [float(np.mean(values)) for values in (correlations, agreements, informations)]
-    return dict(zip(("spearman", "agreement", "nmi"), means, strict=True))
-
-
-def scores_of_parts(
-    model: HardKumaModel, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]] | None = None
-) -> dict[str, list[WordScores]]:
-    """Word scores of every selector by name, and as `union` the probability that any gate of a part opens,
-    1 - prod(1 - p_k)."""
-    scored = score_selectors(model, list(texts), words=words, batch_size=64)
-    found = {name: [WordScores(item.text, item.words, item.probabilities) for item in scored[name]] for name in scored}
-    found["union"] = []
-    for items in zip(*(scored[name] for name in part_selectors(model.config)), strict=True):
-        closed = np.prod([1 - np.array(item.probabilities) for item in items], axis=0)
-        found["union"].append(WordScores(items[0].text, items[0].words, (1 - closed).tolist()))
-    return found
 
 
 def draw_shares(parts: Parts, path: str | Path) -> None:

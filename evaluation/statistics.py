@@ -55,10 +55,8 @@ def bootstrap(
     statistic: Callable[[np.ndarray], Mapping[str, float]],
     sentences: int,
     samples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
 ) -> dict[str, Interval]:
-    """Intervals of several statistics at once.
+    """95% intervals of several statistics at once.
 
     Args:
         statistic: weights (sentences,), how often each sentence was drawn -> named values.
@@ -70,24 +68,21 @@ def bootstrap(
     >>> mean.value, 40 < mean.low < 49.5 < mean.high < 60
     (49.5, True)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must be a fraction in (0, 1), got {level}.")
     point = statistic(np.ones(sentences))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     draws: dict[str, list[float]] = {name: [] for name in point}
     for _ in range(samples if sentences else 0):
         weights = np.bincount(generator.integers(0, sentences, sentences), minlength=sentences)
         for name, value in statistic(weights.astype(float)).items():
             draws[name].append(value)
-    tail = (1 - level) / 2
-    return {name: Interval(float(value), *_bounds(draws[name], tail)) for name, value in point.items()}
+    return {name: Interval(float(value), *_bounds(draws[name])) for name, value in point.items()}
 
 
-def _bounds(draws: list[float], tail: float) -> tuple[float, float]:
+def _bounds(draws: list[float]) -> tuple[float, float]:
     defined = [value for value in draws if np.isfinite(value)]
     if not defined:
         return float("nan"), float("nan")
-    low, high = np.quantile(defined, [tail, 1 - tail])
+    low, high = np.quantile(defined, [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -268,15 +268,7 @@ def _spread(results: Sequence[MethodResult]) -> str:
 
 
 def write_table(path: Path, table: str) -> None:
-    """Replace what stands between the marks of a Markdown file; a folder means its README.md.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "README.md").write_text(f"before {BEGIN} old {END} after")
-    ...     write_table(Path(folder), f"{BEGIN} new {END}")
-    ...     (Path(folder) / "README.md").read_text()
-    'before <!-- benchmark: begin --> new <!-- benchmark: end --> after'
-    """
+    """Replace what stands between the marks of a Markdown file; a folder means its README.md."""
     path = path / "README.md" if path.is_dir() else path
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -121,11 +121,11 @@ def test_sums_over_words_are_those_of_loops(rows: list[str], unit: str, extra: i
     least = (length if unit == "token" else max(1, *(len(words) for words in expected))) + 1
     words = batch.words(unit, None if extra is None else least + extra)
     assert words.slots == least + (extra or 0) and words.index.shape == (number, length)
-    values, of_words = torch.randn(number, length, 3), torch.randn(number, 2, words.slots)
+    values = torch.randn(number, length, 3)
     numbers = torch.randint(1, 11, (number, length))
-    sums, means, first, spread = words.sum(values), words.mean(values), words.first(numbers), words.spread(of_words)
+    sums, means, first = words.sum(values), words.mean(values), words.first(numbers)
     bools = words.first(numbers > 5)
-    assert sums.shape == means.shape == (number, words.slots, 3) and spread.shape == (number, 2, length)
+    assert sums.shape == means.shape == (number, words.slots, 3)
     assert first.dtype == numbers.dtype and bools.dtype == torch.bool
     assert torch.allclose(words.sum(values[..., 0]), sums[..., 0], atol=1e-6)
     for row, places_of in enumerate(expected):
@@ -135,7 +135,6 @@ def test_sums_over_words_are_those_of_loops(rows: list[str], unit: str, extra: i
                 assert torch.allclose(sums[row, slot], values[row, places].sum(0), atol=1e-5)
                 assert torch.allclose(means[row, slot], values[row, places].mean(0), atol=1e-5)
                 assert first[row, slot] == numbers[row, places[0]] and bools[row, slot] == (numbers[row, places[0]] > 5)
-                assert torch.equal(spread[row][:, places], of_words[row, :, [slot] * len(places)])
             else:  # no word: only the last slot has anything, what is left out
                 assert first[row, slot] == 0 and not bools[row, slot]
                 assert slot == words.slots - 1 or not (sums[row, slot].any() or means[row, slot].any())

@@ -7,6 +7,7 @@ import math
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import yaml
 from hardkuma import explain_pair, load_released
 from hardkuma.data import LabelledSentence
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
-from hardkuma.evaluation.baselines.toy import toy_transformer
 from hardkuma.evaluation.corpora import Corpus
 from hardkuma.evaluation.faithfulness import Faithfulness
+from hardkuma.evaluation.parts import Parts, measure_parts
 from hardkuma.training.recipe import load_recipe
+from tests.evaluation.test_parts import make_parts
+from tests.toy import toy_transformer
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("*.py"))
@@ -197,3 +200,41 @@ def test_weights_that_are_information_follow_it(sign: float, monkeypatch: pytest
     assert [row.pooled.value for row in own] == [pytest.approx(sign)] * 4
     table = weighting["correlation_table"](rows)
     assert "## ud-ewt, all words (75 words)" in table and "| norm of the state (max) | after |" in table
+
+
+def test_two_writers_keep_each_others_results(tmp_path: Path) -> None:
+    one, two = (load("experiments")["KeptResults"](tmp_path / "r.jsonl", ["row", "seed"]) for _ in range(2))
+    one.put({"row": "b", "seed": 0, "x": 1})
+    two.put({"row": "a", "seed": 1, "x": 2})
+    one.put({"row": "a", "seed": 1, "x": 3})
+    assert [(entry["row"], entry["x"]) for entry in two.entries()] == [("a", 3), ("b", 1)]
+
+
+@pytest.mark.parametrize("line", ["{", '{"row": "a"}', "3"])
+def test_a_broken_line_is_named_and_the_file_left_alone(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"row": "a", "seed": 0}\n' + line + "\n")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"r\.jsonl, line 2"):
+        load("experiments")["KeptResults"](path, ["row", "seed"]).put({"row": "b", "seed": 0})
+    assert path.read_bytes() == before
+
+
+def test_runs_are_matched() -> None:
+    one, tools = make_parts(), load("experiments")
+    other = Parts(one.names, one.targets, one.words, one.probabilities[[2, 0, 1]], one.tags)
+    assert tools["match_selectors"](one, other) == [1, 2, 0]
+    assert tools["stability_of_parts"]([one, other]) == pytest.approx({"spearman": 1.0, "agreement": 1.0, "nmi": 1.0})
+    stranger = Parts(one.names, one.targets, one.words, make_parts(1).probabilities, one.tags)
+    assert tools["stability_of_parts"]([one, stranger])["agreement"] < 0.6
+    with pytest.raises(ValueError, match="different words"):
+        tools["match_selectors"](one, make_parts(1))
+
+
+def test_selectors_without_parts_are_all_measured(make_model: Callable) -> None:
+    model, texts = make_model(selectors={"a": {"unit": "word"}, "b": {"unit": "word"}}), ["paris is big", "rain fell"]
+    scores = load("experiments")["scores_of_parts"](model, texts)
+    assert list(scores) == [*measure_parts(model, texts).names, "union"] == ["a", "b", "union"]
+    for a, b, union in zip(*scores.values(), strict=True):
+        expected = [1 - (1 - p) * (1 - q) for p, q in zip(a.scores, b.scores, strict=True)]
+        assert list(union.scores) == pytest.approx(expected)

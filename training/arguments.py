@@ -12,7 +12,7 @@ import yaml
 
 from ..common.arguments import Parser
 from .objectives.settings import OBJECTIVES
-from .recipe import RECIPES, BaseRecipe, Recipe, check_key, recipe_keys
+from .recipe import RECIPES, BaseRecipe, Recipe, check_key
 from .settings import Setting, read_numbers, settings_of
 
 VALUES = "Values are read as YAML. A default holds where the recipe does not name the key."
@@ -67,7 +67,7 @@ def build_parser(prog: str, manual: str, cls: type[BaseRecipe] = Recipe, default
         names = ", ".join(name for name in OBJECTIVES if (RECIPES / f"{name}.yaml").is_file())
         parser.add_argument("--objective", metavar="NAME", help=f"the recipe of this objective, instead of RECIPE: {names}")
     keys = parser.add_argument_group("keys of a recipe", VALUES)
-    for key in recipe_keys(cls):
+    for key in settings_of(cls):
         _add_option(keys, key.name, metavar=_type_name(key), default=argparse.SUPPRESS, help=_explain(key))
     return parser
 
@@ -125,7 +125,7 @@ def parse_arguments(
             raise ValueError(f"expected --key value, got {word!r}.")
         check_key(word[2:].partition("=")[0].replace("-", "_"), cls)
     given = vars(options)
-    overrides = {key.name: _read(given[key.name], key) for key in recipe_keys(cls) if key.name in given}
+    overrides = {key.name: _read(given[key.name], key) for key in settings_of(cls) if key.name in given}
     for name, word in given.items():
         if f"--{name}".startswith(_PATHS):
             overrides[name] = read_numbers(_read(word, _find_setting(name)))

@@ -54,15 +54,6 @@ def selection_quality(
     Args:
         rows: numbers of held-out sentences in the store.
         selector: the number of the selector.
-
-    >>> import tempfile
-    >>> from hardkuma.training.store import build_store
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
-    ...     quality = selection_quality(model, store, np.arange(2))
-    >>> 0 < quality.rate < 1 and quality.score == quality.sufficiency - quality.remainder
-    True
     """
     training, name = model.training, model.config.names[selector]
     rate = model.config.selector(selector).target_rate
@@ -114,15 +105,6 @@ def calibrate_rate(
     Args:
         rows: numbers of the sentences to measure on; a random thousand of them is used, for parts four thousand.
         selectors: their numbers, all by default. Parts divide the gate of meaning: its rate must be set before theirs.
-
-    >>> import tempfile
-    >>> from hardkuma.training.store import build_store
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = build_store(model, ["Rain again.", "Marie Curie moved."], folder, "float16", progress=False)
-    ...     added = calibrate_rate(model, store, np.arange(2))
-    ...     [round(rate, 2) for rate in mean_rate(model, store, np.arange(2)).tolist()]
-    [0.2]
     """
     model.eval()
     head, config = model.gate_head, model.config

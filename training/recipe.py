@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ..common.files import write_atomically
-from ..common.formats import INPUT_FORMATS
-from ..common.text import MINILM
+from ..common.text import INPUT_FORMATS, MINILM
 from .objectives.settings import (
     OBJECTIVES,
     ContrastiveSettings,
@@ -25,24 +24,11 @@ from .objectives.settings import (
     TaskSettings,
     read_objective,
 )
-from .settings import Setting, Settings, setting, settings_of, suggest
+from .settings import Settings, setting, settings_of, suggest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 CACHES = ("auto", "never")
 STORE_TYPES = ("float16", "bfloat16", "float32")
-
-_OF_OBJECTIVE = "`{0}` of an objective: selectors.NAME.train.{0} in a recipe, --train.{0} on the command line"
-# Where the keys of 0.2.0.dev0 are now.
-MOVED = {
-    "objective": "`selectors.NAME.train.objective`",
-    "meaning": "`selectors.meaning.train: {objective: copy, checkpoint: NAME}`",
-    "kinds": _OF_OBJECTIVE.format("count") + ", objective parts",
-    "selector_names": _OF_OBJECTIVE.format("names") + ", objective parts",
-    **{f"removal_{key.name}": _OF_OBJECTIVE.format(key.name) + ", removal" for key in settings_of(OBJECTIVES["removal"])},
-    **{f"entities_{key.name}": _OF_OBJECTIVE.format(key.name) + ", form" for key in settings_of(OBJECTIVES["form"])},
-    **{f"kinds_{name}": _OF_OBJECTIVE.format(name) + ", parts" for name in ("steps", "learning_rate")},
-    **{key.name: _OF_OBJECTIVE.format(key.name) for key in settings_of(ContrastiveSettings)},
-}
 
 
 class BaseRecipe(Settings):
@@ -263,15 +249,6 @@ def _check_parts(recipe: Recipe, objectives: Mapping[str, ObjectiveSettings]) ->
 AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
-def recipe_keys(cls: type[BaseRecipe] = Recipe) -> tuple[Setting, ...]:
-    """All keys at the top level, in the order of their declaration.
-
-    >>> [key.wanted for key in recipe_keys() if key.name in ("held_out", "max_sentences", "surface")]
-    ['a whole number >= 1, or null', 'a whole number >= 1', 'true or false']
-    """
-    return settings_of(cls)
-
-
 def find_recipe(name: str | Path, folder: Path = RECIPES) -> Path:
     """The file of a recipe: a path, or the name of one that comes along, as `default`, `default.yaml` or
     `recipes/default.yaml`.
@@ -401,16 +378,20 @@ def make_recipe(values: Mapping[str, Any], cls: type[AnyRecipe]) -> AnyRecipe:
 
 
 def check_key(name: Any, cls: type[BaseRecipe] = Recipe) -> None:
-    """Raise ValueError, with what was probably meant or where it is now, for a key that no recipe has.
+    """Raise ValueError, with what was probably meant or where it belongs, for a key that no recipe has.
 
     >>> check_key("epochs")
     Traceback (most recent call last):
-    ValueError: unknown recipe key 'epochs': it is now `epochs` of an objective: selectors.NAME.train.epochs in a recipe, \
+    ValueError: unknown recipe key 'epochs': it is a setting of objectives, selectors.NAME.train.epochs in a recipe and \
 --train.epochs on the command line.
     """
-    known = [key.name for key in recipe_keys(cls)]
+    known = [key.name for key in settings_of(cls)]
     if name in known:
         return
-    if cls is Recipe and name in MOVED:
-        raise ValueError(f"unknown recipe key {name!r}: it is now {MOVED[name]}.")
+    of_objectives = {"objective", *(key.name for settings in OBJECTIVES.values() for key in settings_of(settings))}
+    if cls is Recipe and name in of_objectives:
+        raise ValueError(
+            f"unknown recipe key {name!r}: it is a setting of objectives, selectors.NAME.train.{name} in a recipe and "
+            f"--train.{name} on the command line."
+        )
     raise ValueError(f"unknown recipe key {name!r}: {suggest(name, known)}")

@@ -282,14 +282,13 @@ def needed_rows(
         rows, held_out: numbers of the sentences to train on, and of those kept back.
         stores_states: whether states are stored; where they are not, most of a run encodes anew and needs nothing.
     """
-    seed, config = run.recipe.seed, run.model.config
     some = [rows[:COMPARED], held_out]
     if stores_states:
         if run.recipe.surface:
             return None  # which goes over all text
-        some.append(calibration_rows(rows, seed, bool(config.parts)))
+        some.append(calibration_rows(rows, run.recipe.seed, bool(run.model.config.parts)))
     for objective in run.objectives:
-        needed = objective.needed_rows(run.model, tokens, rows, seed, stores_states)
+        needed = objective.needed_rows(run, tokens, rows, stores_states)
         if needed is None:
             return None
         some.append(needed)

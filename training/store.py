@@ -112,7 +112,7 @@ class TokenFile:
 
 
 class StateStore(TokenFile):
-    """Sentences by number, with what the encoder gave for them. Built once by `build_store`, then opened by every process.
+    """Sentences by number, with what the encoder gave for them. Written by `encode_sentences`, opened by all processes.
 
     Files: those of a `TokenFile`; [states (cache_type, hidden) and, where selectors read inner layers,
     layer_states (cache_type, layers x hidden)], [attention (float32, 2)] per token;
@@ -189,32 +189,6 @@ def texts_digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def build_store(
-    model: HardKumaModel,
-    texts: Sequence[str],
-    folder: str | Path,
-    cache_type: str | None,
-    log: Callable[[str], None] = print,
-    progress: bool = True,
-) -> StateStore:
-    """Tokenise and encode the texts, unless the folder already holds exactly this.
-
-    Args:
-        model: in eval mode, on the device that is to encode.
-        cache_type: element type of the stored states; None stores sentence embeddings alone.
-        log: told when the disk is too small for the states, which are then left out.
-
-    >>> import tempfile
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = build_store(model, ["Rain.", "Marie Curie moved."], folder, "float16", progress=False)
-    ...     batch = store.read(usable_rows(store, model), model)
-    >>> batch.content.sum(-1).tolist(), tuple(batch.inputs["encoded"]["states"].shape)
-    ([2, 5], (2, 7, 384))
-    """
-    return encode_sentences(model, write_tokens(model, texts, folder, progress), cache_type, log=log, progress=progress)
-
-
 def write_tokens(model: HardKumaModel, texts: Sequence[str], folder: str | Path, progress: bool = True) -> TokenFile:
     """Tokenise the texts, unless the folder already holds exactly this; one that holds anything else is emptied."""
     folder, config = Path(folder), model.config
@@ -240,8 +214,10 @@ def encode_sentences(
     """Encode sentences, unless their folder already holds exactly this.
 
     Args:
-        model, cache_type, log: as of `build_store`.
+        model: in eval mode, on the device that is to encode.
+        cache_type: element type of the stored states; None stores sentence embeddings alone.
         rows: given whether states are stored, the numbers of the sentences to encode; None, as by default, is all.
+        log: told when the disk is too small for the states, which are then left out.
     """
     folder, config = tokens.folder, model.config
 
@@ -261,9 +237,9 @@ def encode_sentences(
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "removal", ignore_errors=True)
     width, kept = sum(_widths_of_states(model).values()), int(tokens.lengths[wanted].sum())
-    if cache_type is not None and not _fits(folder, kept, width, cache_type):
-        size = kept * width * _TYPES[cache_type].itemsize / 1e9
-        log(f"not enough free disk for {size:.1f} GB of token states: encoding anew in every epoch instead.")
+    size = 0 if cache_type is None else kept * width * _TYPES[cache_type].itemsize
+    if size and shutil.disk_usage(folder).free <= size + RESERVE:
+        log(f"not enough free disk for {size / 1e9:.1f} GB of token states: encoding anew in every epoch instead.")
         cache_type, wanted = None, mark(rows(False))
     np.save(folder / "encoded.npy", wanted)
     dim = _write_states(model, tokens, np.flatnonzero(wanted), cache_type, progress)
@@ -292,11 +268,6 @@ def _widths_of_states(model: HardKumaModel) -> dict[str, int]:
     """What is stored per token: the last states and, where selectors read other layers, those, side by side."""
     hidden, inner = model.config.hidden_size, len(inner_layers(model.config))
     return {"states": hidden, **({"layer_states": inner * hidden} if inner else {})}
-
-
-def _fits(folder: Path, tokens: int, width: int, cache_type: str) -> bool:
-    size = _TYPES[cache_type].itemsize
-    return shutil.disk_usage(folder).free > tokens * width * size + RESERVE
 
 
 def _write_tokens(model: HardKumaModel, texts: Sequence[str], folder: Path, progress: bool) -> np.ndarray:

@@ -93,14 +93,6 @@ def subset_cosines(model: HardKumaModel, sentences: Sequence[TokenWords], anchor
 
     Args:
         anchors: (sentences, dim) embeddings of the whole sentences.
-
-    >>> model = HardKumaModel.from_encoder("sentence-transformers/all-MiniLM-L6-v2").eval()
-    >>> ids = np.array(model.tokenizer("Marie Curie moved.")["input_ids"])
-    >>> sentence = TokenWords(ids, np.array([-1, 0, 1, 1, 2, 3, -1]))  # "Curie" is two tokens
-    >>> anchor = model(input_ids=torch.tensor(ids)[None]).anchor_embedding.detach()
-    >>> name, everything = subset_cosines(model, [sentence], anchor, [(0, [0, 1]), (0, [0, 1, 2, 3])])
-    >>> round(float(everything[0]), 3), bool(name[0] > name[1])
-    (1.0, True)
     """
     result = torch.zeros(len(jobs), 2)
     for chosen, vectors in encode_jobs(model, sentences, jobs):

@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 
 from ..data import bundled_texts, clean, read_texts
-from ..data.cleaning import count_words
+from ..data.cleaning import count_words, describe_cleaning
 from ..data.lines import CorpusError
 from ..data.readers import name_left_out, read_kept_rows
 from ..data.reviews import bundled_reviews
@@ -99,9 +99,10 @@ def spool_training_texts(
             return bundled_texts()
         return read_texts(name, recipe.format, recipe.column, recipe.split_sentences, left_out)
 
-    cleaned = clean(chain.from_iterable(map(source, recipe.data)), recipe.min_words, recipe.max_words)
-    texts = TextFile(cleaned, folder)
-    log(f"text: {cleaned.summary}")
+    counts: Counter[str] = Counter()
+    read = chain.from_iterable(map(source, recipe.data))
+    texts = TextFile(clean(read, recipe.min_words, recipe.max_words, counts), folder)
+    log(f"text: {describe_cleaning(counts)}")
     if left_out:
         log(f"text: {name_left_out(left_out)} (before that)")
     if not texts:

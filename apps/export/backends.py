@@ -35,6 +35,7 @@ from transformers.utils import logging
 
 from ...batch_hardkuma import EncodedTokens, continuing_tokens
 from ...common.files import open_atomically
+from ...common.packages import require
 from ...configuration_hardkuma import check_choice
 from ...encoder_hardkuma import fingerprint
 from ...modeling_hardkuma import HardKumaModel
@@ -54,7 +55,6 @@ from .onnx import (
     measure_difference,
     open_session,
     padded,
-    require_onnx,
     write_graph,
     write_int8,
 )
@@ -201,7 +201,7 @@ class OnnxGates:
     ):
         if precision is not None:
             check_choice("precision", precision, PRECISIONS)
-        require_onnx("onnxruntime")
+        require("onnxruntime", "onnx")
         if model.training:
             raise ValueError("the model is in training mode, whose gates are random; call model.eval() first.")
         if model.device.type != "cpu":
@@ -365,11 +365,7 @@ def export_key(model: HardKumaModel, selector: str | None, precision: str) -> st
         digest.update((model.encoder_fingerprint() if name == "encoder" else fingerprint(part)).encode())
     for path in code_files():
         digest.update(path.read_bytes())
-    versions = [
-        torch.__version__,
-        transformers.__version__,
-        *(module.__version__ for module in require_onnx("onnxruntime")),
-    ]
+    versions = [torch.__version__, transformers.__version__, require("onnxruntime", "onnx").__version__]
     digest.update(repr([selector, precision, versions]).encode())
     return digest.hexdigest()[:32]
 
@@ -441,7 +437,7 @@ def make_export(
 
 
 def _described(path: Path, facts: dict[str, str]) -> Path:
-    (onnx,) = require_onnx("onnx")
+    onnx = require("onnx", "onnx")
     proto = onnx.load(path)
     known = {item.key: item.value for item in proto.metadata_props}
     onnx.helper.set_model_props(proto, known | facts)

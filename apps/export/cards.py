@@ -113,14 +113,6 @@ def agreement_table(columns: dict[str, Agreement]) -> str:
     return "\n".join(lines)
 
 
-def _depth(layers: int | None) -> str:
-    return f", its first {layers} layers," if layers else ""
-
-
-def _of_selector(name: str | None) -> str:
-    return f" (those of its selector `{name}`)" if name else ""
-
-
 def native_card(
     model: HardKumaModel,
     agreements: dict[str, Agreement],
@@ -155,11 +147,13 @@ def native_card(
         if "surface" in agreements
         else ""
     )
+    of_selector = f" (those of its selector `{selector}`)" if selector else ""
+    depth = f", its first {layers} layers," if layers else ""
     return f"""{head}
 # HardKuma gates as a stock token classifier
 
-A copy of HardKuma gates{_of_selector(selector)} for tools that run no custom code, hosted widgets among them, not the gates
-themselves: {f"`{encoder}`" if encoder else "a sentence encoder"}{_depth(layers)} with a linear head that imitates them. How
+A copy of HardKuma gates{of_selector} for tools that run no custom code, hosted widgets among them, not the gates
+themselves: {f"`{encoder}`" if encoder else "a sentence encoder"}{depth} with a linear head that imitates them. How
 far it does is measured below. `ENTITY` marks the words that the gates would select; the head was fitted to the gates'
 probabilities, not to labels.
 
@@ -203,11 +197,6 @@ example takes the tokenizer's words; those of `hardkuma gates` (U.S., O'Neil, 4,
 `hardkuma.continues_batch(texts, offset_mapping)`."""
 
 
-def _axis_of(selectors: list[str]) -> str:
-    """The part of the example that takes the first of several selectors."""
-    return f"[:, 0]  # of {selectors[0]}" if len(selectors) > 1 else ""
-
-
 def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
     """README.md of an ONNX export: files, inputs, outputs, what was measured."""
     config = model.config
@@ -240,6 +229,7 @@ def onnx_card(model: HardKumaModel, report: dict[str, Any], source: str) -> str:
     elif config.num_selectors > 1:
         outputs += f"\n\nGates and rationale are those of the selector `{selectors[0]}`."
     table = "\n".join(measured)
+    first = f"[:, 0]  # of {selectors[0]}" if len(selectors) > 1 else ""
     return f"""{head}
 # HardKuma gates, ONNX
 
@@ -257,7 +247,7 @@ session = onnxruntime.InferenceSession(f"{{path}}/model.onnx")
 inputs = tokenizer(["Marie Curie moved to Paris in 1891."], padding=True, truncation=True, return_tensors="np")
 ids, mask = inputs["input_ids"].astype(np.int64), inputs["attention_mask"].astype(np.int64)
 feed = {{"input_ids": ids, "attention_mask": mask, "surface_ids": np.zeros_like(ids)}}
-{_WORDS_OF_TOKENIZER if words else ""}gate_probs = session.run(["gate_probs"], feed)[0]{_axis_of(selectors)}
+{_WORDS_OF_TOKENIZER if words else ""}gate_probs = session.run(["gate_probs"], feed)[0]{first}
 selected = gate_probs > {config.decision_threshold}
 ```
 

@@ -188,7 +188,7 @@ def _sample(values: Tensor, most: int = 1_000_000) -> Tensor:
     return values if len(values) <= most else values[:: len(values) // most + 1]
 
 
-def fit_logistic(features: Tensor, targets: Tensor, steps: int = 200) -> tuple[Tensor, Tensor]:
+def fit_logistic(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Logistic regression on soft targets: weights (hidden,) and bias () that minimise the cross-entropy.
 
     Args:
@@ -204,7 +204,7 @@ def fit_logistic(features: Tensor, targets: Tensor, steps: int = 200) -> tuple[T
     mean, scale = features.mean(0), features.std(0).clamp_min(1e-6)
     weight, bias = torch.zeros(features.shape[1]), torch.logit(targets.mean(), eps=1e-4).clone()
     weight.requires_grad_(), bias.requires_grad_()
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()

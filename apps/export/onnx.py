@@ -11,7 +11,6 @@ package, so they are imported when they are needed.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import logging
@@ -21,7 +20,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from transformers import PreTrainedModel
 from ...attention_hardkuma import routes_attention
 from ...batch_hardkuma import content_mask
 from ...checkpoint_hardkuma import staged, write_tokenizer
+from ...common.packages import require
 from ...data.tokens import token_batches
 from ...modeling_hardkuma import HardKumaModel
 from .cards import agreement, onnx_card
@@ -49,20 +48,6 @@ _INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"}
 
 class ExportError(ValueError):
     """A model that cannot be had as an ONNX graph."""
-
-
-def require_onnx(*modules: str) -> list[ModuleType]:
-    """Import modules that come with the extra `onnx`, or say how to get them.
-
-    >>> [module.__name__ for module in require_onnx("math")]
-    ['math']
-    """
-    try:
-        return [importlib.import_module(module) for module in modules]
-    except ImportError as error:
-        raise ImportError(
-            f"ONNX needs the packages onnx, onnxscript and onnxruntime ({error}): pip install 'hardkuma[onnx]'"
-        ) from error
 
 
 class GateGraph(nn.Module):
@@ -139,7 +124,8 @@ def write_graph(graph: GateGraph, path: Path, feed: Mapping[str, Tensor]) -> Non
     Args:
         feed: (batch, length) int64 for each of the graph's inputs; any batch will do.
     """
-    require_onnx("onnx", "onnxscript")
+    for package in ("onnx", "onnxscript"):
+        require(package, "onnx")
     # Two rows of at least two tokens: torch.export would take a size of 1 for a constant.
     rows = [_at_least(feed[name], 2) for name in graph.inputs]
     weights = sum(tensor.numel() * tensor.element_size() for tensor in graph.parameters())
@@ -230,7 +216,7 @@ def write_int8(source: Path, target: Path, products: Sequence[str] | None = None
     Args:
         products: names of the nodes to quantise, as of `encoder_products`; by default all, and the embeddings too.
     """
-    (quantization,) = require_onnx("onnxruntime.quantization")
+    quantization = require("onnxruntime.quantization", "onnx")
     options: dict[str, Any] = {}
     if products is not None:
         options["op_types_to_quantize"] = ["MatMul"]
@@ -248,7 +234,7 @@ def write_int8(source: Path, target: Path, products: Sequence[str] | None = None
 def _drop_zero_points(path: Path) -> None:
     """Leave out zero points of weights where all are 0, as they are of symmetric ones: without them products are the same,
     and a little faster."""
-    (onnx,) = require_onnx("onnx")
+    onnx = require("onnx", "onnx")
     model = onnx.load(path)
     zeros = {item.name for item in model.graph.initializer if not onnx.numpy_helper.to_array(item).any()}
     for node in model.graph.node:
@@ -260,7 +246,7 @@ def _drop_zero_points(path: Path) -> None:
 def encoder_products(path: Path) -> list[str]:
     """Names of the encoder's matrix products in a graph, by the modules that the exporter has written beside them. There
     are none where a selector reads nothing but embeddings."""
-    (onnx,) = require_onnx("onnx")
+    onnx = require("onnx", "onnx")
     nodes = [node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type == "MatMul"]
     scopes = {node.name: {item.key: item.value for item in node.metadata_props} for node in nodes}
     return [name for name, known in scopes.items() if "'model.encoder'" in known.get("pkg.torch.onnx.name_scopes", "")]
@@ -268,7 +254,7 @@ def encoder_products(path: Path) -> list[str]:
 
 def open_session(path: Path, threads: int) -> Any:
     """An onnxruntime session on this many threads; with one it runs on whichever thread calls it."""
-    (onnxruntime,) = require_onnx("onnxruntime")
+    onnxruntime = require("onnxruntime", "onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -319,7 +305,6 @@ def export_onnx(
     int8: bool = True,
     selector: str | None = None,
     source: str = "the bundled corpus",
-    threads: int | None = None,
 ) -> dict[str, Any]:
     """Write model.onnx, model_int8.onnx, tokenizer, report.json and a card; returns the report.
 
@@ -329,16 +314,16 @@ def export_onnx(
         rationale: add the output `rationale_embedding`, for which the view `reencode` runs the encoder again.
         int8: write the quantised file too.
         selector: the name of the only one to write; by default all of them, side by side in the order of the report.
-        threads: of onnxruntime while measuring; torch's by default.
     """
-    require_onnx("onnx", "onnxruntime", "onnxscript")
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        require(package, "onnx")
     graph = GateGraph(model, selector, [GATES, ANCHOR, *([RATIONALE] if rationale else [])]).eval()
     batches = feeds_of(graph, texts)
     if not batches:
         raise ValueError("the texts hold no token to compare the export on; give texts with words.")
     several = [batches[0], batches[len(batches) // 2], batches[-1]]
     several += [{name: values[:1] for name, values in batches[-1].items()}, padded(several[1])]
-    threads = threads or torch.get_num_threads()
+    threads = torch.get_num_threads()
     with staged(output) as folder:
         try:
             write_graph(graph, folder / "model.onnx", batches[0])
@@ -379,7 +364,7 @@ def _megabytes(folder: Path, name: str) -> float:
 
 
 def _compare_files(
-    model: HardKumaModel, first: Path, second: Path, feeds: Sequence[Feed], threads: int, rounds: int = 3
+    model: HardKumaModel, first: Path, second: Path, feeds: Sequence[Feed], threads: int
 ) -> dict[str, float]:
     """Gates, anchors and speed of the second file next to the first; rounds are interleaved so that noise hits both."""
     sessions = [open_session(first, threads), open_session(second, threads)]
@@ -400,7 +385,7 @@ def _compare_files(
     threshold = model.config.decision_threshold
     measured = agreement(ours, theirs, threshold=threshold, gate_threshold=threshold)
     ratios = []
-    for _ in range(rounds):
+    for _ in range(3):
         times = [_seconds(session, batches) for session in sessions]
         ratios.append(times[0] / times[1])
     return {

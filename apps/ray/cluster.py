@@ -82,7 +82,8 @@ def ray_gates(
     `ray_gates(ray.data.read_parquet("in/"), Outputs(add=["terms"]), workers=(1, 8)).write_parquet("out/")` is a job.
     """
     each, room = _gpus(gpus), _capacity(gpus)
-    fewest, most = _range(workers or (1, room if each else max(1, room - 1)))
+    workers = workers or (1, room if each else max(1, room - 1))
+    fewest, most = (workers, workers) if isinstance(workers, int) else workers
     if not each and fewest >= room > 1:
         raise ValueError(
             f"{fewest} workers take all {room} CPUs of the cluster, and none is left to feed them: use fewer, or a range "
@@ -181,10 +182,6 @@ def _gate_files(
     remove_partial(output)
 
 
-def _range(workers: int | tuple[int, int]) -> tuple[int, int]:
-    return (workers, workers) if isinstance(workers, int) else workers
-
-
 def _capacity(gpus: float | None) -> int:
     """How many workers the cluster has room for."""
     resources, each = _cluster(), _gpus(gpus)
@@ -238,15 +235,7 @@ class Shard:
 
 
 def list_shards(pattern: str, output: str) -> list[Shard]:
-    """The Parquet files of a pattern (`folder/*.parquet`), a folder or one file, in order; each with its place in `output`.
-
-    >>> import tempfile, pathlib
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> for name in ("b.parquet", "a.parquet", "c.txt"):
-    ...     _ = (folder / name).write_bytes(b"")
-    >>> [PurePosixPath(shard.target).name for shard in list_shards(f"{folder}/*.parquet", "out")]
-    ['a.parquet', 'b.parquet']
-    """
+    """The Parquet files of a pattern (`folder/*.parquet`), a folder or one file, in order; each with its place there."""
     fs = require("pyarrow.fs", "ray")
     system, path = open_address(pattern)
     folder, name = (
@@ -268,15 +257,7 @@ def list_shards(pattern: str, output: str) -> list[Shard]:
 
 
 def waiting_shards(shards: Sequence[Shard], output: str) -> list[Shard]:
-    """Those whose file is not there yet; one that is there is whole.
-
-    >>> import tempfile, pathlib
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.parquet").write_bytes(b"")
-    >>> shards = [Shard(f"in/{name}.parquet", f"{folder}/{name}.parquet") for name in "ab"]
-    >>> [shard.source for shard in waiting_shards(shards, str(folder))]
-    ['in/b.parquet']
-    """
+    """Those whose file is not there yet; one that is there is whole."""
     fs = require("pyarrow.fs", "ray")
     system, folder = open_address(output)
     infos = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
@@ -285,17 +266,7 @@ def waiting_shards(shards: Sequence[Shard], output: str) -> list[Shard]:
 
 
 def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
-    """Read, score and write one shard; returns its number of rows.
-
-    >>> import tempfile, pyarrow, pyarrow.parquet
-    >>> from hardkuma import load_released
-    >>> folder = tempfile.mkdtemp()
-    >>> pyarrow.parquet.write_table(pyarrow.table({"text": ["Rain again.", None]}), f"{folder}/in.parquet")
-    >>> write_shard(load_released()[0], Shard(f"{folder}/in.parquet", f"{folder}/out.parquet"), Outputs())
-    2
-    >>> pyarrow.parquet.read_table(f"{folder}/out.parquet")["reason"].to_pylist()
-    [None, 'the row has no text']
-    """
+    """Read, score and write one shard; returns its number of rows."""
     arrow, parquet = require("pyarrow", "ray"), require("pyarrow.parquet", "ray")
     source_system, source = open_address(shard.source)
     target_system, target = open_address(shard.target)
@@ -327,16 +298,7 @@ def write_shard(model: HardKumaModel, shard: Shard, outputs: Outputs) -> int:
 
 
 def remove_partial(output: str) -> None:
-    """Remove what killed workers have left in the folder; for when nobody works in it.
-
-    >>> import tempfile, pathlib
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> for name in ("a.parquet", "_b.parquet.0a1b2c3d.partial"):
-    ...     _ = (folder / name).write_bytes(b"")
-    >>> remove_partial(str(folder))
-    >>> [path.name for path in folder.iterdir()]
-    ['a.parquet']
-    """
+    """Remove what killed workers have left in the folder; for when nobody works in it."""
     system, folder = open_address(output)
     for info in system.get_file_info(require("pyarrow.fs", "ray").FileSelector(folder)):
         if info.path.endswith(PARTIAL):

@@ -149,17 +149,6 @@ def render_pair(pair: Pair) -> str:
 
     Args:
         pair: what `explain_pair` returns.
-
-    >>> def side(text):
-    ...     word = {"word": text, "start": 0, "end": 3, "fall": 0.4, "carries": True, "probability": 0.5, "selected": False}
-    ...     return {"text": text, "words": [word], "spans": [], "rate": 0.0, "windows": 1, "truncated": False}
-    >>> without = {"carrying": 0.1, "lowest": 0.5, "random": 0.4, "gates": 0.2}
-    >>> faithfulness = {"similarity_without": without, "similarity_of_carrying": 0.9, "faithful": True}
-    >>> pair = {"similarity": 0.5, "chance": 0.3, "explained": True, "reason": None, "notes": [], "links": []}
-    >>> pair |= {"a": side("cat"), "b": side("Cat"), "faithfulness": faithfulness}
-    >>> html = render_pair(pair)
-    >>> html.count('title="the similarity falls by 0.400 without it"'), "Similarity <b>0.50</b>" in html
-    (2, True)
     """
     shown = "".join(
         f'<figure class="hk-record">{render_side(pair, name)}'

@@ -16,15 +16,6 @@ Pair = Mapping[str, Any]
 FULL_FALL = 0.25
 
 
-def fall_share(pair: Pair, fall: float) -> float:
-    """The shade of a word, in [0, 1], by how far the similarity falls without it; none in a pair that is not explained.
-
-    >>> [fall_share({"explained": True}, fall) for fall in (-0.1, 0.125, 0.4)], fall_share({"explained": False}, 0.4)
-    ([0.0, 0.5, 1.0], 0.0)
-    """
-    return min(max(fall / FULL_FALL, 0.0), 1.0) if pair["explained"] else 0.0
-
-
 def mark_side(pair: Pair, name: str, differences: bool = True) -> tuple[list[Word], list[Word]]:
     """The words and spans of one text of a pair, "a" or "b", as they are shown. A word is shaded by how far the similarity
     falls without it, or, within a difference ("different": True), by how much it differs. Spans are the words that carry
@@ -49,7 +40,10 @@ def mark_side(pair: Pair, name: str, differences: bool = True) -> tuple[list[Wor
         if any(span["start"] <= word["start"] < span["end"] for span in found):
             shade = {"probability": word["differs"], "note": differs_note(word["differs"]), "different": True}
         elif "fall" in word:
-            shade = {"probability": fall_share(pair, word["fall"]), "note": fall_note(word["fall"]), "different": False}
+            fall = word["fall"]
+            share = min(max(fall / FULL_FALL, 0.0), 1.0) if pair["explained"] else 0.0
+            note = f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
+            shade = {"probability": share, "note": note, "different": False}
         else:
             shade = {"probability": 0.0, "note": differs_note(word["differs"]), "different": False}
         words.append({**word, **shade})
@@ -58,15 +52,6 @@ def mark_side(pair: Pair, name: str, differences: bool = True) -> tuple[list[Wor
     ]
     carrying = [word for word in words if word.get("carries")]
     return words, sorted([*carrying, *marked], key=lambda span: span["start"])
-
-
-def fall_note(fall: float) -> str:
-    """What is said of a word that the similarity was measured without.
-
-    >>> fall_note(-0.1)
-    'the similarity rises by 0.100 without it'
-    """
-    return f"the similarity {'falls' if fall >= 0 else 'rises'} by {abs(fall):.3f} without it"
 
 
 def differs_note(differs: float) -> str:

@@ -44,12 +44,6 @@ def layer_attentions(encoder: SentenceEncoder, batch: TokenBatch) -> tuple[Tenso
 def received(encoder: SentenceEncoder, batch: TokenBatch) -> Tensor:
     """(batch, length): a_i = sum over layers, heads and queries of the attention that token i receives, the "naive"
     aggregation of Attention-Driven Dropout.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> encoder = toy_transformer(["in", "paris"])
-    >>> _, batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
-    >>> received(encoder, batch).sum().round().item()  # 2 layers x 4 heads x 4 tokens
-    32.0
     """
     attention, heads = layer_attentions(encoder, batch)
     return attention.sum((0, 2)) * heads
@@ -62,12 +56,6 @@ def rolled(encoder: SentenceEncoder, batch: TokenBatch, layers: str = "last") ->
     With A_l averaged over heads and B_l = (A_l + I) / 2 for the residual connection, R_l = B_l R_{l-1}, R_0 = I;
     the score of i is the sum over queries of R_{L, q i} ("last"), or of every R_l ("all", as in Attention-Driven
     Dropout).
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> encoder = toy_transformer(["in", "paris"])
-    >>> _, batch = next(encoder.batches(encoder.tokenize(["in Paris"])))
-    >>> rolled(encoder, batch).sum().round().item()  # every token's state traces back to 1 in all
-    4.0
     """
     check_choice("layers", layers, ("last", "all"))
     attention, _ = layer_attentions(encoder, batch)

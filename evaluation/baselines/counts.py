@@ -110,8 +110,8 @@ def count_scores(
     )
 
 
-def rarity(text: str, words: list[Span], language: str = "en") -> WordScores:
-    """-log2 p(word) by wordfreq's list: rare words say more.
+def rarity(text: str, words: list[Span]) -> WordScores:
+    """-log2 p(word) by wordfreq's list of English: rare words say more.
 
     A word without any letter or digit is not in that list, which does not make it rare: it scores 0.
     """
@@ -120,6 +120,6 @@ def rarity(text: str, words: list[Span], language: str = "en") -> WordScores:
     def value(word: str) -> float:
         if not any(character.isalnum() for character in word):
             return 0.0
-        return -math.log2(frequency(word, language, minimum=RAREST))
+        return -math.log2(frequency(word, "en", minimum=RAREST))
 
     return WordScores(text, words, [value(text[start:end]) for start, end in words])

@@ -77,13 +77,6 @@ class SentenceEncoder:
         model: the HardKumaModel that it came from, or None; the `gates` method needs one.
         passes: sequences run so far.
         token_budget: tokens (with padding) per batch.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"paris": [0, 3], "in": [1, 0]})
-    >>> encoder.encode(["in Paris"])
-    tensor([[0.5000, 1.5000]])
-    >>> encoder.passes.forward
-    1
     """
 
     def __init__(
@@ -244,15 +237,7 @@ class SentenceEncoder:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[Passes]:
-        """What the block inside runs, by itself; the running total goes on.
-
-        >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-        >>> encoder = toy_encoder({"a": [1.0]})
-        >>> with encoder.counting() as used:
-        ...     _ = encoder.encode(["a", "a a"])
-        >>> used.forward
-        2
-        """
+        """What the block inside runs, by itself; the running total goes on."""
         used, before = Passes(), Passes(self.passes.forward, self.passes.backward)
         try:
             yield used
@@ -270,13 +255,7 @@ def score_tokens(
     aggregate: str = "max",
     **options: Any,
 ) -> list[WordScores]:
-    """Word scores of a method that scores tokens: function(encoder, batch, **options) -> (batch, length).
-
-    >>> from hardkuma.evaluation.baselines.states import norms
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> score_tokens(norms, toy_encoder({"in": [1, 0], "paris": [3, 4]}), ["in Paris"])[0].scores
-    [1.0, 5.0]
-    """
+    """Word scores of a method that scores tokens: function(encoder, batch, **options) -> (batch, length)."""
     spans, tokens = text_words(texts, words), encoder.tokenize(texts)
     values: list[list[float]] = [[0.0] * len(item) for item in tokens]
     for index, batch in encoder.batches(tokens):

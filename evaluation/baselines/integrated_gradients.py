@@ -32,12 +32,6 @@ def attribute(encoder: SentenceEncoder, batch: TokenBatch, steps: int = 20, valu
 
     f(x) = value(embedding of x, embedding of the sentence), by default their cosine; in the baseline every content token is
     [PAD], special tokens stay, and everything is attended to.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> encoder = toy_transformer(["in", "paris"])
-    >>> result = attribute(encoder, next(encoder.batches(encoder.tokenize(["in Paris"])))[1], steps=50)
-    >>> torch.allclose(result.values.sum(1), result.difference, atol=1e-3)
-    True
     """
     captum = require("captum.attr", "benchmark")
     padding = encoder.tokenizer.pad_token_id

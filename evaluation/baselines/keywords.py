@@ -21,11 +21,6 @@ def keybert_scores(
 ) -> list[WordScores]:
     """KeyBERT's score of every word as a one-word keyphrase, stop words included: its similarity, embedded by itself, to
     the text. Each word is embedded once, whatever its number in the texts.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> keybert_scores(encoder, ["in Paris"])[0].ranked()[0][0]
-    'Paris'
     """
     keybert = require("keybert", "keywords")
     backend = require("keybert.backend", "keywords")
@@ -60,7 +55,7 @@ def _embedder(base: type, encoder: SentenceEncoder) -> Any:
     return Embedder()
 
 
-def yake_words(text: str, words: list[Span], language: str = "en") -> WordScores:
+def yake_words(text: str, words: list[Span]) -> WordScores:
     """-log of YAKE's score (which is lower for better keywords) of each word as a one-word keyphrase.
 
     YAKE leaves out stop words, numbers and punctuation: they score -10, below every other word. It looks at capital
@@ -70,6 +65,6 @@ def yake_words(text: str, words: list[Span], language: str = "en") -> WordScores
     'London'
     """
     yake = require("yake", "keywords")
-    extractor = yake.KeywordExtractor(lan=language, n=1, dedupLim=1.0, top=max(1, len(words)))
+    extractor = yake.KeywordExtractor(lan="en", n=1, dedupLim=1.0, top=max(1, len(words)))
     by_form = {fold(word): -math.log(max(float(score), 1e-12)) for word, score in extractor.extract_keywords(text)}
     return WordScores(text, words, [by_form.get(fold(text[start:end]), NO_CANDIDATE) for start, end in words])

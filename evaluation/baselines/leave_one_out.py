@@ -30,11 +30,6 @@ def leave_one_out_scores(
             of the one pass over the whole sentence. Pooled by [CLS] alone, the latter is 0 everywhere.
         unit: "token" removes one token at a time (a word has the largest value of its tokens), "word" all of a word.
         value: what falls.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> leave_one_out_scores(encoder, ["in Paris"])[0].ranked()[0][0], encoder.passes.forward
-    ('Paris', 3)
     """
     check_choice("unit", unit, UNITS)
     spans, tokens = text_words(texts, words), encoder.tokenize(texts)

@@ -25,12 +25,6 @@ def value_of_subsets(
     embedding, by default the cosine to that of the whole sentence.
 
     Tokens of no player (punctuation outside of words) stay.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> game = value_of_subsets(encoder, encoder.tokenize(["in Paris"])[0], [[0], [1]])
-    >>> game(np.array([[1, 1], [0, 1], [1, 0], [0, 0]])).round(2).tolist()
-    [1.0, 0.99, 0.11, 0.0]
     """
     whole = encoder.embed([item])[0] if target is None else target
 
@@ -76,11 +70,6 @@ def shap_scores(
 ) -> list[WordScores]:
     """Share of each word in the sentence's value. Of the similarity to itself: 1 for all words, and for none the cosine of
     the empty sentence.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_encoder
-    >>> encoder = toy_encoder({"in": [1, 0], "paris": [0, 9]})
-    >>> shap_scores(encoder, ["in Paris"])[0].ranked()[0][0]
-    'Paris'
     """
     results = []
     for item, row in zip(encoder.tokenize(texts), text_words(texts, words), strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hardkuma.cli.writers import PartialOutput, make_format
+from hardkuma.cli.writers import ParquetFormat, PartialOutput
 from tests.forks import killed_at
 
 SETTINGS = {"rate": 0.1, "file": ["in.txt", 3]}
@@ -100,7 +100,7 @@ def test_damaged_settings_are_not_continued(partial_file: bytes, tmp_path: Path)
 
 def test_parquet_blocks_are_row_groups(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    writer = make_format("parquet")
+    writer = ParquetFormat()
     records = [{"text": name, "words": [], "spans": [], "rate": None, "windows": 1, "reason": "none"} for name in "abc"]
     with open(tmp_path / "out.parquet", "wb") as stream:
         writer.join([writer.block(records[:2]), writer.block(records[2:])], stream)

@@ -65,8 +65,6 @@ def test_missing_word_and_empty_file(tmp_path: Path) -> None:
         list(read_conll(write(tmp_path, "b.conll", "\n\n")))
     with pytest.raises(FileNotFoundError):
         read_conll(tmp_path / "c.conll")  # at once, not at the first sentence
-    with pytest.raises(ValueError, match="format must be one of conll, conllu; got 'json'"):
-        read_conll(tmp_path / "a.conll", format="json")
 
 
 CONLLU = """# sent_id = 1

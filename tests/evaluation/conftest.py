@@ -10,7 +10,7 @@ import pytest
 
 from hardkuma.data import LabelledSentence
 from hardkuma.evaluation.baselines import SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_transformer
+from tests.toy import toy_transformer
 
 SCRIPT = "<script>document.title='broken'</script>"
 SENTENCES = [

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hardkuma.__main__ import main
-from hardkuma.evaluation.baselines.toy import toy_encoder
 from hardkuma.evaluation.corpora import find_json_lines
 from hardkuma.evaluation.differences import (
     DifferenceResult,
@@ -20,6 +19,7 @@ from hardkuma.evaluation.differences import (
     read_pairs,
     removal,
 )
+from tests.toy import toy_encoder
 
 PAIR = {"text_a": "red cat .", "text_b": "cat dog", "labels_a": [1, 0, -1], "labels_b": [0, 1]}
 VECTORS = {"red": [1.0, 0.0, 0.0], "cat": [0.0, 1.0, 0.0], "dog": [0.0, 0.6, 0.8]}

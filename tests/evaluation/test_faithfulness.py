@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder, WordScores
-from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
 from hardkuma.evaluation.faithfulness import (
     faithfulness,
     top_words,
 )
+from tests.toy import toy_encoder, toy_transformer
 
 WORDS = ["the", "of", "in", "was", "rain", "##y", "paris", "london", "museum", "river", "."]
 TEXTS = ["the rainy museum of London .", "Paris", "in the river was the museum of the rainy river"]

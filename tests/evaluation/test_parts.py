@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from hardkuma.evaluation.parts import (
     Parts,
     draw_shares,
-    match_selectors,
-    measure_parts,
     normalised_mutual_information,
-    scores_of_parts,
-    stability_of_parts,
 )
 
 
@@ -63,17 +58,6 @@ def test_typical_words_are_many_and_apart() -> None:
     assert parts.typical(1) == [["go"], ["tree"]], "two of them, and of no other selector"
 
 
-def test_runs_are_matched() -> None:
-    one = make_parts()
-    other = Parts(one.names, one.targets, one.words, one.probabilities[[2, 0, 1]], one.tags)
-    assert match_selectors(one, other) == [1, 2, 0]
-    assert stability_of_parts([one, other]) == pytest.approx({"spearman": 1.0, "agreement": 1.0, "nmi": 1.0})
-    stranger = Parts(one.names, one.targets, one.words, make_parts(1).probabilities, one.tags)
-    assert stability_of_parts([one, stranger])["agreement"] < 0.6
-    with pytest.raises(ValueError, match="different words"):
-        match_selectors(one, make_parts(1))
-
-
 def test_what_people_see(tmp_path: Path) -> None:
     tagged, plain = make_parts().describe(), make_parts(tags=False).describe()
     assert "largest parts of speech" in tagged and "over all 200 words" in tagged
@@ -82,12 +66,3 @@ def test_what_people_see(tmp_path: Path) -> None:
     assert (tmp_path / "parts.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match="no parts of speech"):
         make_parts(tags=False).shares()
-
-
-def test_selectors_without_parts_are_all_measured(make_model: Callable) -> None:
-    model, texts = make_model(selectors={"a": {"unit": "word"}, "b": {"unit": "word"}}), ["paris is big", "rain fell"]
-    scores = scores_of_parts(model, texts)
-    assert list(scores) == [*measure_parts(model, texts).names, "union"] == ["a", "b", "union"]
-    for a, b, union in zip(*scores.values(), strict=True):
-        expected = [1 - (1 - p) * (1 - q) for p, q in zip(a.scores, b.scores, strict=True)]
-        assert list(union.scores) == pytest.approx(expected)

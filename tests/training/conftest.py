@@ -30,6 +30,15 @@ def _fresh_accelerator() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
+def build_store(
+    model: HardKumaModel, texts: list[str], folder: Path, cache_type: str | None, log: Callable = print
+) -> StateStore:
+    """Tokenised and encoded texts, without a bar."""
+    from hardkuma.training.store import encode_sentences, write_tokens
+
+    return encode_sentences(model, write_tokens(model, texts, folder, False), cache_type, log=log, progress=False)
+
+
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer BERT with its tokenizer."""

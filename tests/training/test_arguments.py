@@ -7,7 +7,7 @@ import pytest
 from hardkuma.training.arguments import Arguments, parse_arguments
 from hardkuma.training.encoder.recipe import EncoderRecipe
 from hardkuma.training.objectives.settings import OBJECTIVES
-from hardkuma.training.recipe import recipe_keys
+from hardkuma.training.recipe import Recipe
 from hardkuma.training.settings import settings_of
 
 
@@ -36,7 +36,7 @@ def test_a_key_that_holds_text_keeps_the_word() -> None:
     assert parse("--selectors.meaning.train.checkpoint", "2024").overrides == {"selectors.meaning.train.checkpoint": "2024"}
 
 
-@pytest.mark.parametrize("name", [key.name for key in recipe_keys()])
+@pytest.mark.parametrize("name", [key.name for key in settings_of(Recipe)])
 def test_every_key_is_an_option_in_four_forms(name: str) -> None:
     dashed = name.replace("_", "-")
     forms = [[f"--{name}", "null"], [f"--{name}=null"], [f"--{dashed}", "null"], [f"--{dashed}=null"]]
@@ -81,7 +81,7 @@ def test_recipe_and_flags_stand_anywhere() -> None:
     ("words", "message"),
     [
         (["parts", "epochs"], "expected --key value, got 'epochs'"),
-        (["--epochs", "3"], "unknown recipe key 'epochs': it is now .*--train.epochs on the command line"),
+        (["--epochs", "3"], "unknown recipe key 'epochs': it is a setting .*--train.epochs on the command line"),
         (["--max-sentenses=3"], "unknown recipe key 'max_sentenses': did you mean 'max_sentences'"),
         (["--resum"], "unknown recipe key 'resum'"),
         (["--data", "[a"], "is not valid YAML"),
@@ -105,7 +105,7 @@ def test_help_has_the_manual_and_every_key(words: list[str]) -> None:
     text = parse_arguments(words, "hardkuma train", "The manual: 100% of it.")
     assert isinstance(text, str) and "hardkuma train [RECIPE]" in text and "The manual: 100% of it." in text
     flat = " ".join(text.split())
-    for key in recipe_keys():
+    for key in settings_of(Recipe):
         assert f"--{key.name} " in flat and key.rule.help in flat, key.name
     for name, cls in OBJECTIVES.items():
         assert f" {name}: " in flat

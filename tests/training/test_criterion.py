@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from hardkuma.training.criterion import calibrate_rate, mean_rate, selection_quality
-from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES
+from tests.training.conftest import build_store
 
 ROWS = np.arange(len(SENTENCES))
 
 
 def test_criterion_against_a_loop(make_model: Callable, tmp_path: Path) -> None:
     model = make_model(selectors={"meaning": {"target_rate": 0.3}})
-    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32")
     quality = selection_quality(model, store, ROWS, batch_size=4)
     sums = [0.0, 0.0]
     for text in SENTENCES:
@@ -48,7 +48,7 @@ def test_calibration_sets_the_rate_of_any_gates(
 ) -> None:
     selectors = {name: {"unit": unit, "target_rate": rate} for name, rate in zip("ab", rates, strict=True)}
     model = make_model(selectors=selectors, concentration_min=0.1)
-    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32")
     apart = mean_rate(model, store, ROWS)
     before = {name: value.clone() for name, value in model.gate_head.state_dict().items()}
     added = calibrate_rate(model, store, ROWS)
@@ -60,7 +60,7 @@ def test_calibration_sets_the_rate_of_any_gates(
 
 def test_calibration_of_one_selector_leaves_the_others(make_model: Callable, tmp_path: Path) -> None:
     model = make_model(selectors={"a": {"target_rate": 0.4}, "b": {"target_rate": 0.4}})
-    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32")
     before = mean_rate(model, store, ROWS)
     calibrate_rate(model, store, ROWS, selectors=[1])
     after = mean_rate(model, store, ROWS)

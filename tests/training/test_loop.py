@@ -24,8 +24,8 @@ from hardkuma.training.loop import (
     train_step,
 )
 from hardkuma.training.objectives.settings import ContrastiveSettings
-from hardkuma.training.store import build_store
 from tests.conftest import SENTENCES
+from tests.training.conftest import build_store
 
 TWO = {"a": {}, "b": {}}
 
@@ -41,7 +41,7 @@ def test_gradients_in_parts_are_those_of_the_whole_batch(
             view=view, selectors=TWO, temperature=0.3, lambda_kl=0.3, rate_constraint="lagrangian", lambda_tv=0.2
         )
         model.train()
-        store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+        store = build_store(model, SENTENCES, tmp_path / "store", "float32")
         accelerator = Accelerator(cpu=True)
         batch = local_batch(store, np.arange(6), model.config, names, 0, 3, accelerator)
         optimizer = torch.optim.SGD(model.gate_head.parameters(), lr=0.0)
@@ -74,7 +74,7 @@ def test_learning_rate() -> None:
 
 def test_nan_is_stopped(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32")
     model.train()
     accelerator = Accelerator(cpu=True)
     batch = local_batch(store, np.arange(6), model.config, ["meaning"], 0, 0, accelerator)
@@ -92,7 +92,7 @@ def test_the_rate_counts_tokens_whose_probability_is_zero(
 ) -> None:
     number = len(names)
     model = make_model(selectors={name: {} for name in names}, concentration_max=1000.0)
-    store = build_store(model, SENTENCES, tmp_path / "store", "float32", progress=False)
+    store = build_store(model, SENTENCES, tmp_path / "store", "float32")
     with torch.no_grad():  # large beta: the chance of a gate above 1/2 is (1 - u^alpha)^beta, 0 in single precision
         for selector in model.gate_head.selectors:
             selector.shapes.weight[1].mul_(3e4)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hardkuma.training.objectives.settings import OBJECTIVES, read_objective
-from hardkuma.training.recipe import MOVED, Recipe, TextRecipe, find_recipe, load_recipe, make_recipe, recipe_keys
+from hardkuma.training.recipe import Recipe, TextRecipe, find_recipe, load_recipe, make_recipe
 from hardkuma.training.settings import Setting, settings_of
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
@@ -45,7 +45,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert recipe.data == ["a.txt"] and recipe.selectors["part"]["train"]["steps"] == 7
 
 
-ALL = [(Recipe, key) for key in recipe_keys()] + [(cls, key) for cls in OBJECTIVES.values() for key in settings_of(cls)]
+ALL = [(Recipe, key) for key in settings_of(Recipe)] + [
+    (cls, key) for cls in OBJECTIVES.values() for key in settings_of(cls)
+]
 
 
 def make(cls: type, **values: Any) -> Any:
@@ -53,7 +55,7 @@ def make(cls: type, **values: Any) -> Any:
 
 
 def test_every_key_is_declared_once_with_its_help_and_takes_its_default() -> None:
-    assert [key.name for key in recipe_keys()] == [field.name for field in dataclasses.fields(Recipe)]
+    assert [key.name for key in settings_of(Recipe)] == [field.name for field in dataclasses.fields(Recipe)]
     for cls, key in ALL:
         assert key.rule.help and key.wanted
         if key.name != "selectors":
@@ -177,8 +179,7 @@ def test_no_objective_has_the_keys_of_another() -> None:
     [
         ({"temprature": 0.3}, "unknown config name 'temprature': did you mean 'temperature'"),
         ({"temperature": -1}, "temperature must be > 0, got -1"),
-        ({"selector_names": ["meaning"]}, "'selector_names' is a setting of 0.2.0.dev0: it is now the keys of `selectors`"),
-        ({"target_rate": 0.3}, "it is now `selectors.NAME.target_rate`"),
+        ({"target_rate": 0.3}, r"'target_rate' is a setting of a selector: selectors\.NAME\.target_rate"),
     ],
 )
 def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], message: str) -> None:
@@ -190,7 +191,6 @@ def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], 
     ("selector", "message"),
     [
         ({"raeds": ["state"]}, "selectors.meaning has no setting 'raeds'; known: reads, layer, unit"),
-        ({"reads": ["pooled"]}, "'pooled' is a name of 0.2.0.dev0: it is now 'pool_share'"),
         ({"target_rate": 30}, r"selectors.meaning: target_rate must be in \(0, 1\), got 30"),
     ],
 )
@@ -204,26 +204,10 @@ def test_parts_need_a_selector_whose_words_they_divide() -> None:
         recipe_of(selectors={"part": PARTS["part"]}).check_model()
 
 
-OLD = """
-model:
-  selector_names: [meaning, entities]
-objective: removal
-removal_sentences: 6000
-entities_epochs: 2
-"""
-
-
-@pytest.mark.parametrize("key", MOVED)
-def test_a_key_of_an_earlier_recipe_is_told_where_it_is_now(key: str) -> None:
-    with pytest.raises(ValueError, match=f"^unknown recipe key '{key}': it is now .*(train|copy)"):
+@pytest.mark.parametrize("key", ["objective", "epochs", "steps"])
+def test_a_key_of_objectives_is_told_where_it_belongs(key: str) -> None:
+    with pytest.raises(ValueError, match=rf"^unknown recipe key '{key}': .* selectors\.NAME\.train\.{key} in a recipe"):
         recipe_of(**{key: 3})
-
-
-def test_an_earlier_recipe_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "old.yaml").write_text(OLD)
-    with pytest.raises(ValueError) as error:
-        load_recipe(tmp_path / "old.yaml")
-    assert str(error.value) == "unknown recipe key 'objective': it is now `selectors.NAME.train.objective`."
 
 
 def test_a_key_that_stands_twice_is_an_error(tmp_path: Path) -> None:

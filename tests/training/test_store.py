@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from hardkuma.training import store as store_module
-from hardkuma.training.store import StateStore, build_store, encode_sentences, usable_rows, write_tokens
+from hardkuma.training.store import StateStore, encode_sentences, usable_rows, write_tokens
 from hardkuma.words_hardkuma import continues_batch, surface_batch, surface_ids
 from tests.conftest import SENTENCES
+from tests.training.conftest import build_store
 
 TEXTS = [*SENTENCES, "", *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london")]]
 
@@ -24,7 +25,7 @@ def test_stored_states_give_the_gates_of_live_encoding(
     cache_type: str, view: str, make_model: Callable, tmp_path: Path
 ) -> None:
     model = make_model(view=view, selectors={"meaning": {"reads": ["state", "input", "norm", "attention"]}})
-    store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
+    store = build_store(model, TEXTS, tmp_path / "store", cache_type)
     rows = np.array([4, 0, 6, 8])
     batch = store.fetch(rows)
     assert batch["encoded"]["states"].dtype == getattr(torch, cache_type)
@@ -39,7 +40,7 @@ def test_stored_states_give_the_gates_of_live_encoding(
 
 def test_without_states_and_with_forms(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    store = build_store(model, ["Marie moved to Paris"], tmp_path / "store", None, progress=False)
+    store = build_store(model, ["Marie moved to Paris"], tmp_path / "store", None)
     batch = store.fetch([0], forms=True)
     assert "encoded" not in batch and batch["surface_ids"].tolist() == [[0, 4, 3, 3, 5, 0]]
     assert "surface_ids" not in store.fetch([0])
@@ -47,9 +48,9 @@ def test_without_states_and_with_forms(make_model: Callable, tmp_path: Path) -> 
 
 def test_reused_only_for_the_same_text_and_encoder(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+    build_store(model, TEXTS, tmp_path / "store", "float16")
     stamp = (tmp_path / "store" / "states").stat().st_mtime_ns
-    build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+    build_store(model, TEXTS, tmp_path / "store", "float16")
     assert (tmp_path / "store" / "states").stat().st_mtime_ns == stamp
     for change in ("text", "encoder", "unfinished"):
         if change == "encoder":
@@ -57,7 +58,7 @@ def test_reused_only_for_the_same_text_and_encoder(make_model: Callable, tmp_pat
                 model.encoder.embeddings.word_embeddings.weight[5, 0] += 1
         if change == "unfinished":
             (tmp_path / "store" / "meta.json").unlink()
-        build_store(model, TEXTS[: -1 if change == "text" else None], tmp_path / "store", "float16", progress=False)
+        build_store(model, TEXTS[: -1 if change == "text" else None], tmp_path / "store", "float16")
         new = (tmp_path / "store" / "states").stat().st_mtime_ns
         assert new != stamp, change
         stamp = new
@@ -67,7 +68,7 @@ def test_short_disk_falls_back(make_model: Callable, tmp_path: Path, monkeypatch
     usage = shutil.disk_usage(tmp_path)._replace(free=store_module.RESERVE + 10)
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: usage)
     said: list[str] = []
-    store = build_store(make_model(), TEXTS, tmp_path / "store", "float16", said.append, progress=False)
+    store = build_store(make_model(), TEXTS, tmp_path / "store", "float16", said.append)
     assert store.cache_type is None and "not enough free disk" in said[0] and store.is_encoded(range(len(TEXTS))).all()
     tokens, asked = store_module.TokenFile(tmp_path / "store"), []
     monkeypatch.setattr(store_module, "RESERVE", usage.free)  # and less room than before, with the same store
@@ -82,13 +83,13 @@ def test_states_that_overflow_are_an_error(make_model: Callable, tmp_path: Path)
     with torch.no_grad():
         model.encoder.encoder.layer[-1].output.LayerNorm.weight.fill_(1e6)
     with pytest.raises(ValueError, match="do not fit into float16: use --cache_type bfloat16"):
-        build_store(model, TEXTS, tmp_path / "store", "float16", progress=False)
+        build_store(model, TEXTS, tmp_path / "store", "float16")
     assert not (tmp_path / "store" / "meta.json").exists(), "an unfinished store is not used"
 
 
 def test_rows_without_content_are_left_out(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    store = build_store(model, TEXTS, tmp_path / "store", None, progress=False)
+    store = build_store(model, TEXTS, tmp_path / "store", None)
     assert usable_rows(store, model).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
     assert len(StateStore(tmp_path / "store")) == len(TEXTS)
 
@@ -99,7 +100,7 @@ def test_batches_are_what_the_model_takes(
     inputs: list[str], cache_type: str | None, make_model: Callable, tmp_path: Path
 ) -> None:
     model = make_model(selectors={"a": {"reads": inputs}, "b": {"reads": inputs}})
-    store = build_store(model, TEXTS, tmp_path / "store", cache_type, progress=False)
+    store = build_store(model, TEXTS, tmp_path / "store", cache_type)
     rows = np.array([4, 0, 8, 6, 2])
     seen = list(store.batches(rows, model, size=2))
     assert [batch.rows.tolist() for batch in seen] == [[4, 0], [8, 6], [2]]
@@ -124,7 +125,7 @@ def test_batches_are_what_the_model_takes(
 
 def test_only_some_sentences_are_encoded(make_model: Callable, tmp_path: Path) -> None:
     model = make_model(selectors={"meaning": {"layer": 1}})
-    whole = build_store(model, TEXTS, tmp_path / "whole", "float32", progress=False)
+    whole = build_store(model, TEXTS, tmp_path / "whole", "float32")
     tokens = write_tokens(model, TEXTS, tmp_path / "some", progress=False)
     some = encode_sentences(model, tokens, "float32", lambda with_states: np.array([0, 3]), progress=False)
     assert some.is_encoded(range(5)).tolist() == [True, False, False, True, False]
@@ -155,17 +156,17 @@ def test_chunks_leave_no_trace(make_model: Callable, tmp_path: Path, monkeypatch
 
 def test_tokens_stay_where_states_are_made_anew(make_model: Callable, tmp_path: Path) -> None:
     model = make_model()
-    build_store(model, TEXTS, tmp_path, "float16", progress=False)
+    build_store(model, TEXTS, tmp_path, "float16")
     (tmp_path / "removal").mkdir()
     before = (tmp_path / "ids").stat().st_mtime_ns
-    store = build_store(model, TEXTS, tmp_path, "float32", progress=False)
+    store = build_store(model, TEXTS, tmp_path, "float32")
     assert store.cache_type == "float32" and store.fetch([0])["encoded"]["states"].dtype == torch.float32
     assert (tmp_path / "ids").stat().st_mtime_ns == before
     assert not (tmp_path / "removal").exists(), "what was measured with other embeddings"
 
 
 def test_rows_in_any_order_are_what_they_are_one_by_one(make_model: Callable, tmp_path: Path) -> None:
-    store = build_store(make_model(), TEXTS, tmp_path, "float32", progress=False)
+    store = build_store(make_model(), TEXTS, tmp_path, "float32")
     for rows in ([0, 1, 2, 3], [3, 2, 1], [2, 3, 5, 6], [4]):  # neighbours in the file are read at once
         batch = store.fetch(rows, forms=True)
         for number, row in enumerate(rows):

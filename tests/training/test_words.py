@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from hardkuma.training import subsets
-from hardkuma.training.store import TokenFile, build_store, write_tokens
+from hardkuma.training.store import TokenFile, write_tokens
 from hardkuma.training.subsets import random_subsets, subset_cosines, subset_sizes
 from hardkuma.training.words import MIN_WORDS, TokenWords, choose_sentences, read_inputs, read_sentences
 from tests.conftest import FAMILIES, SENTENCES, build_model
+from tests.training.conftest import build_store
 
 TEXTS = [*SENTENCES, *[f"the museum in paris opened {w}" for w in ("1891", "2020", "in london", "again", "today")], "a b"]
 ROWS = np.arange(len(TEXTS))[2:]
@@ -54,7 +55,7 @@ def test_words_are_those_of_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cache_type", ["float32", None])
 def test_inputs_of_words_are_those_of_one_sentence_at_a_time(cache_type: str | None, tmp_path: Path) -> None:
     model = build_model(selectors={"meaning": {"unit": "word", "reads": ["state", "leave_one_out"], "layer": [1, -1]}})
-    store = build_store(model, TEXTS, tmp_path, cache_type, progress=False)
+    store = build_store(model, TEXTS, tmp_path, cache_type)
     sentences = read_sentences(store, ROWS, 6, 0, model)
     inputs = read_inputs(model, store, sentences, 0, progress=False)
     padded = inputs.padded(np.arange(6), sentences.counts)

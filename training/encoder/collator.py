@@ -66,16 +66,7 @@ class ViewCollator:
         return batch
 
     def pad(self, sentences: Sequence[Sentence]) -> dict[str, Tensor]:
-        """What the encoder takes, (batch, length) each, padding on the right; positions and cuts where a view has any.
-
-        >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-        >>> from hardkuma.training.encoder.views import make_augmentation
-        >>> toy = toy_transformer(["a"])
-        >>> collator = ViewCollator([], make_augmentation({"dropout": None}), toy.tokenizer, toy.encoder)
-        >>> long, short = (Sentence(np.array(ids), np.array(ids)) for ids in ([2, 4, 3], [2, 3]))
-        >>> collator.pad([long, short])["attention_mask"].tolist()
-        [[1, 1, 1], [1, 1, 0]]
-        """
+        """What the encoder takes, (batch, length) each, padding on the right; positions and cuts where a view has any."""
         length, pad = max(map(len, sentences)), self.tokenizer.pad_token_id or 0
         ids = np.full((len(sentences), length), pad)
         mask = np.zeros_like(ids)

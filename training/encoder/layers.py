@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ...encoder_hardkuma import build_encoder
+from ...encoder_hardkuma import build_encoder, layer_list
 
 
 @contextmanager
@@ -30,17 +31,11 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
-    """The encoder's layers, lowest first.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> len(layers_of(toy_transformer(["a"]).encoder))
-    2
-    """
-    number = getattr(encoder.config, "num_hidden_layers", 0)
-    for module in encoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == number:
-            return module
-    raise ValueError(f"{type(encoder).__name__} has no list of layers: leave reset_layers and freeze_layers at 0.")
+    """The encoder's layers, lowest first."""
+    path = layer_list(encoder)
+    if path is None:
+        raise ValueError(f"{type(encoder).__name__} has no list of layers: leave reset_layers and freeze_layers at 0.")
+    return cast(nn.ModuleList, encoder.get_submodule(path))
 
 
 def reset_top_layers(encoder: PreTrainedModel, number: int, seed: int) -> None:
@@ -72,14 +67,7 @@ def _check(name: str, number: int, layers: int) -> None:
 
 
 def switch_off_dropout(encoder: PreTrainedModel) -> None:
-    """No dropout in training either: two views of a sentence that no augmentation changes are then the same.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> encoder = toy_transformer(["a"]).encoder
-    >>> switch_off_dropout(encoder)
-    >>> {module.p for module in encoder.modules() if isinstance(module, nn.Dropout)}
-    {0.0}
-    """
+    """No dropout in training either: two views of a sentence that no augmentation changes are then the same."""
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -21,13 +21,6 @@ MARGIN = 0.05  # a mined negative is at most 95% as similar to the text as the p
 def read_pairs(recipe: EncoderRecipe, log: Callable[[str], None] = print) -> list[Pair]:
     """Rows of the recipe's columns, white space normalised, each once; rows with an empty, too short or too long text, or
     below one of the recipe's `at_least`, are left out and counted.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "scored.tsv")
-    >>> _ = open(path, "w").write("score\\tone\\ttwo\\n5\\tIt rains here.\\tRain falls here.\\n1\\tIt rains.\\tHe runs.\\n")
-    >>> recipe = EncoderRecipe(data=[path], columns=["one", "two"], at_least={"score": 4}, min_words=2)
-    >>> read_pairs(recipe, log=lambda line: None)
-    [('It rains here.', 'Rain falls here.')]
     """
     dropped: Counter[str] = Counter()
     try:

@@ -20,14 +20,6 @@ from .views import GATE_SHAPES, GATES, NAIVE, ROLLOUT
 Scores = dict[str, Tensor]  # (batch, length) or (batch, length, n), by name
 
 
-def _attention(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
-    return {NAIVE: received(encoder, batch)}
-
-
-def _rollout(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
-    return {ROLLOUT: rolled(encoder, batch, layers="all")}
-
-
 def _gates(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
     """Selection probability and shapes of the gates of `meaning`."""
     model = encoder.model
@@ -39,8 +31,8 @@ def _gates(encoder: SentenceEncoder, batch: TokenBatch) -> Scores:
 
 
 SCORERS: Mapping[str, Callable[[SentenceEncoder, TokenBatch], Scores]] = {
-    NAIVE: _attention,
-    ROLLOUT: _rollout,
+    NAIVE: lambda encoder, batch: {NAIVE: received(encoder, batch)},
+    ROLLOUT: lambda encoder, batch: {ROLLOUT: rolled(encoder, batch, layers="all")},
     GATES: _gates,
 }
 
@@ -53,13 +45,6 @@ def score_sentences(
 
     Args:
         encoder: with the tokenizer that cut the sentences; for gates, made of a HardKuma model.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_transformer
-    >>> from hardkuma.training.encoder.sentence import read_sentences
-    >>> encoder = toy_transformer(["in", "paris"])
-    >>> sentences = read_sentences(encoder.tokenizer, ["in Paris"], 32)
-    >>> score_sentences(encoder, ["in Paris"], sentences, ["attention"])[0].scores["attention"].shape
-    (4,)
     """
     scored: list[dict[str, np.ndarray]] = [dict(sentence.scores) for sentence in sentences]
     for measure in measures:

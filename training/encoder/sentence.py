@@ -90,13 +90,7 @@ class Sentence:
 
 
 def read_sentences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int | None) -> list[Sentence]:
-    """Tokens of each text, cut at `max_tokens`; words are those of the tokenizer, punctuation among them.
-
-    >>> from hardkuma.evaluation.baselines.toy import toy_tokenizer
-    >>> sentence = read_sentences(toy_tokenizer(["in", "par", "##is", "."]), ["In Paris."], 32)[0]
-    >>> sentence.words.tolist(), sentence.scores["letters"].tolist()
-    ([-1, 0, 1, 1, 2, -1], [0.0, 2.0, 5.0, 5.0, 1.0, 0.0])
-    """
+    """Tokens of each text, cut at `max_tokens`; words are those of the tokenizer, punctuation among them."""
     if not texts:
         return []
     limit = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}

@@ -5,16 +5,17 @@ Several are applied one after the other; a recipe names them with their options 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...common.arguments import find_named
-from ...configuration_hardkuma import check_whole
+from ...configuration_hardkuma import check_inside, check_whole
 from ...kumaraswamy_hardkuma import Kumaraswamy
 from .sentence import LETTERS, Sentence
 
@@ -22,15 +23,20 @@ from .sentence import LETTERS, Sentence
 NAIVE, ROLLOUT, GATES, GATE_SHAPES = "attention", "rollout", "gates", "gate_shapes"
 
 
-def check_rate(rate: float) -> None:
-    """Raise ValueError where a rate is no number or no fraction.
+class Augmentation(ABC):
+    """A way to make another view of a sentence; `measure` is the score of importance that it goes by, which must have been
+    given where it is not `LETTERS`. A `rate`, if there is one, is a fraction."""
 
-    >>> check_rate(20)
-    Traceback (most recent call last):
-    ValueError: rate must be a fraction in [0, 1], got 20.
-    """
-    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate <= 1:
-        raise ValueError(f"rate must be a fraction in [0, 1], got {rate!r}.")
+    measure: ClassVar[str] = LETTERS
+
+    def __post_init__(self) -> None:
+        rate, default = getattr(self, "rate", None), getattr(type(self), "rate", None)
+        if rate is not default:  # which may be None
+            check_inside("rate", rate, 0.0, 1.0, low_in=True, high_in=True)
+
+    @abstractmethod
+    def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
+        """Another view of the sentence."""
 
 
 # ---- words left out --------------------------------------------------------------------------------------------------
@@ -60,14 +66,14 @@ def lowest(values: np.ndarray, droppable: np.ndarray, number: int) -> np.ndarray
 
 
 @dataclass(frozen=True)
-class Dropping:
+class Dropping(Augmentation):
     """How many go: a constant k from t tokens on, or floor(tokens / t). Special tokens count, padding does not."""
 
     k: int | None = None
     t: int = 10
-    measure: ClassVar[str] = LETTERS  # of importance; what is not `LETTERS` must have been scored
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.k is not None:
             check_whole("k", self.k, minimum=0)
         check_whole("t", self.t, minimum=1)
@@ -144,11 +150,6 @@ class RandomDeletion(Dropping):
 
     rate: float | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rate is not None:
-            check_rate(self.rate)
-
     def number(self, sentence: Sentence) -> int:
         """How many of this sentence."""
         return super().number(sentence) if self.rate is None else int(self.rate * len(sentence.word_numbers))
@@ -158,7 +159,7 @@ class RandomDeletion(Dropping):
 
 
 @dataclass(frozen=True)
-class Cropping:
+class Cropping(Augmentation):
     """A random run of words: floor(rate x words) go, at both ends together.
 
     >>> sentence = Sentence(np.array([2, 5, 6, 7, 8, 3]), np.array([-1, 0, 1, 2, 3, -1]))
@@ -167,10 +168,6 @@ class Cropping:
     """
 
     rate: float = 0.1
-    measure: ClassVar[str] = LETTERS
-
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         words = sentence.word_numbers
@@ -184,17 +181,15 @@ class Cropping:
 
 
 @dataclass(frozen=True)
-class DropoutOnly:
+class DropoutOnly(Augmentation):
     """The sentence itself: the encoder's own dropout makes the difference (SimCSE; Gao et al., 2021)."""
-
-    measure: ClassVar[str] = LETTERS
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         return sentence
 
 
 @dataclass(frozen=True)
-class WordRepetition:
+class WordRepetition(Augmentation):
     """Random words stand twice: 0 to max(2, floor(rate x words)) of them (ESimCSE; Wu et al., 2022).
 
     >>> sentence = Sentence(np.array([2, 5, 6, 3]), np.array([-1, 0, 1, -1]))
@@ -203,10 +198,6 @@ class WordRepetition:
     """
 
     rate: float = 0.32
-    measure: ClassVar[str] = LETTERS
-
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         words = sentence.word_numbers
@@ -219,7 +210,7 @@ class WordRepetition:
 
 
 @dataclass(frozen=True)
-class WordReplacement:
+class WordReplacement(Augmentation):
     """floor(rate x words) random words give their places to tokens drawn from the vocabulary: words of any meaning.
 
     Args:
@@ -236,10 +227,9 @@ class WordReplacement:
     size: int
     rate: float = 0.15
     special: int = 1000
-    measure: ClassVar[str] = LETTERS
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
+        super().__post_init__()
         check_whole("special", self.special, minimum=0)
         if self.special >= self.size:
             raise ValueError(f"special must be less than the vocabulary's {self.size} tokens, got {self.special}.")
@@ -257,7 +247,7 @@ class WordReplacement:
 
 
 @dataclass(frozen=True)
-class MaskedReplacement:
+class MaskedReplacement(Augmentation):
     """floor(rate x tokens) random tokens are masked, and what stands there is drawn from a masked language model.
 
     Args:
@@ -269,10 +259,9 @@ class MaskedReplacement:
     tokenizer: PreTrainedTokenizerBase | None
     model: str = ""
     rate: float = 0.15
-    measure: ClassVar[str] = LETTERS
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
+        super().__post_init__()
         if not self.model or not isinstance(self.model, str):
             raise ValueError(
                 f"model must name a masked language model with the encoder's vocabulary, such as bert-base-uncased; "
@@ -311,10 +300,8 @@ def _runs(words: np.ndarray) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class TokenShuffling:
+class TokenShuffling(Augmentation):
     """Random positions: the tokens stay, their position ids are dealt anew (ConSERT; Yan et al., 2021)."""
-
-    measure: ClassVar[str] = LETTERS
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         positions = np.arange(len(sentence))
@@ -324,14 +311,10 @@ class TokenShuffling:
 
 
 @dataclass(frozen=True)
-class TokenCutoff:
+class TokenCutoff(Augmentation):
     """The embeddings of floor(rate x tokens) random tokens are zero (ConSERT); special tokens are not counted."""
 
     rate: float = 0.15
-    measure: ClassVar[str] = LETTERS
-
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
 
     def __call__(self, sentence: Sentence, random: np.random.Generator) -> Sentence:
         inner, cut = np.flatnonzero(sentence.content), np.zeros(len(sentence), dtype=bool)
@@ -340,15 +323,14 @@ class TokenCutoff:
 
 
 @dataclass(frozen=True)
-class FeatureCutoff:
+class FeatureCutoff(Augmentation):
     """floor(rate x size) random dimensions of all embeddings are zero (ConSERT)."""
 
     size: int
     rate: float = 0.2
-    measure: ClassVar[str] = LETTERS
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
+        super().__post_init__()
         if self.rate == 1:
             raise ValueError("rate must be < 1, got 1: nothing would be left of the embeddings.")
 
@@ -359,15 +341,6 @@ class FeatureCutoff:
 
 
 # ---- by name ---------------------------------------------------------------------------------------------------------
-
-
-class Augmentation(Protocol):
-    """A way to make another view of a sentence; `measure` is the score of importance that it goes by."""
-
-    @property
-    def measure(self) -> str: ...
-
-    def __call__(self, sentence: Sentence, random: np.random.Generator, /) -> Sentence: ...
 
 
 AUGMENTATIONS: Mapping[str, type] = {

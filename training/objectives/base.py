@@ -74,9 +74,7 @@ class Objective(ABC, Generic[AnySettings]):
     def report(self, run: Run) -> Report:
         """What was done; called on the main process, when all selectors are trained."""
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
         """Numbers of the sentences whose embeddings, and stored states, `fit` reads; None is all of them.
 
         Args:

@@ -20,7 +20,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ...losses_hardkuma import LossRows
-from ...modeling_hardkuma import HardKumaModel
 from ..criterion import Quality, calibrate_rate, mean_quality, selection_quality
 from ..loop import (
     Progress,
@@ -87,9 +86,7 @@ class Contrastive(Objective[ContrastiveSettings]):
         rates = [run.model.config.selectors[name].target_rate for name in self.selectors]
         return Report(paragraph, [entry], plots=plot_history(run.history, rates, run.output))
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
         # Neighbours are found by the embeddings of all sentences.
         return None if stores_states or self.settings.batches == "neighbours" else rows[:0]
 

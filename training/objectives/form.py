@@ -132,9 +132,7 @@ class Form(Objective[FormSettings]):
             paragraph += " Where form finds little in a sentence, it goes by the gates of `meaning`."
         return Report(paragraph, [{"phase": "form", "selector": name, **vars(outcome)}])
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
         return None if stores_states else rows[:0]
 
     def _fit(self, run: Run) -> Outcome:
@@ -333,17 +331,13 @@ def _words(batch: StoredBatch, vocabulary: Vocabulary, nouns: bool) -> Iterator[
         yield _Words(firsts.numpy(), _names_beside(opinions) if nouns else opinions, types)
 
 
-def _parts(rows: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(rows, math.ceil(len(rows) / 512))
-
-
 def _count_words(
     model: HardKumaModel, store: StateStore, rows: np.ndarray, vocabulary: Vocabulary, nouns: bool
 ) -> tuple[Counter[bytes], int, int]:
     """How often each word occurs, how many teach, and how many of them that they are names."""
     counts: Counter[bytes] = Counter()
     taught = names = 0
-    for numbers in _parts(rows):
+    for numbers in np.array_split(rows, math.ceil(len(rows) / 512)):
         for words in _words(store.read(numbers, model, states=False), vocabulary, nouns):
             counts.update(words.types)
             taught += int((words.opinions != 0).sum())

@@ -125,10 +125,8 @@ class Parts(Objective[PartsSettings]):
         entry = {"phase": "parts", "words": self.outcome.words, **self.outcome.terms}
         return Report(paragraph, [entry], f"Parts, on {where}:\n\n{found.describe()}", plots)
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
-        return choose_sentences(tokens, rows, SENTENCES, seed, model) if stores_states else rows[:0]
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
+        return choose_sentences(tokens, rows, SENTENCES, run.recipe.seed, run.model) if stores_states else rows[:0]
 
     def _fit(self, run: Run) -> tuple[Outcome, list[str]]:
         model, seed, numbers = run.model, run.recipe.seed, self.numbers(run.model.config)

@@ -93,10 +93,8 @@ class Removal(Objective[RemovalSettings]):
         )
         return Report(paragraph, [{"phase": "removal", "selector": name, **vars(outcome)}])
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
-        return choose_sentences(tokens, rows, self.settings.sentences, seed, model)
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
+        return choose_sentences(tokens, rows, self.settings.sentences, run.recipe.seed, run.model)
 
     def _fit(self, run: Run, sentences: Sentences, jobs: Sequence[Job], targets: Tensor) -> Outcome:
         (number,), model = self.numbers(run.model.config), run.model

@@ -133,9 +133,7 @@ class Task(Objective[TaskSettings]):
         metrics = {f"accuracy, {seen}": value for seen, value in found.items()}
         return Report(paragraph, [{**entry, **found}], evaluation, metrics=metrics)
 
-    def needed_rows(
-        self, model: HardKumaModel, tokens: TokenFile, rows: np.ndarray, seed: int, stores_states: bool
-    ) -> np.ndarray | None:
+    def needed_rows(self, run: Run, tokens: TokenFile, rows: np.ndarray, stores_states: bool) -> np.ndarray | None:
         return None  # the classifier learns from all texts
 
     def _numbers(self, run: Run) -> Tensor:

@@ -257,12 +257,14 @@ def test_a_graph_that_differs_is_refused(two: HardKumaModel, tmp_path: Path, mon
 
 
 def test_a_missing_package_is_named(two: HardKumaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(name: str) -> object:
+    real = importlib.import_module
+
+    def find(name: str, package: str | None = None) -> object:
         if name.startswith("onnx"):
             raise ImportError(f"No module named {name!r}")
-        return importlib.import_module(name)
+        return real(name, package)
 
-    monkeypatch.setattr(graphs.importlib, "import_module", find)
+    monkeypatch.setattr(importlib, "import_module", find)
     with pytest.raises(ImportError, match=r"No module named 'onnxruntime'.*pip install 'hardkuma\[onnx\]'"):
         choose_backend(two, "onnx")
     said: list[str] = []

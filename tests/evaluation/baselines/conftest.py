@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hardkuma.evaluation.baselines import SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
+from tests.toy import toy_encoder, toy_transformer
 
 PIECES = "the of in to is was rains rain ##y par ##is paris lon ##don london museum river open ##ed . , ! a b c"
 VOCABULARY = PIECES.split()

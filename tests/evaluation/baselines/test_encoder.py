@@ -11,7 +11,7 @@ from hardkuma import HardKumaModel
 from hardkuma.batch_hardkuma import attendable
 from hardkuma.encoder_hardkuma import load_encoder
 from hardkuma.evaluation.baselines import METHODS, SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_encoder, toy_transformer
+from tests.toy import toy_encoder, toy_transformer
 
 from .conftest import TEXTS, VOCABULARY
 

@@ -43,7 +43,7 @@ def test_leave_one_out_against_brute_force(transformer: SentenceEncoder, reencod
 
 
 def test_leave_one_out_pooled_is_blind_under_cls_pooling() -> None:
-    from hardkuma.evaluation.baselines.toy import toy_transformer
+    from tests.toy import toy_transformer
 
     from .conftest import VOCABULARY
 

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from hardkuma.evaluation.baselines import WordScores
-from hardkuma.evaluation.baselines.toy import toy_tokenizer
 from hardkuma.evaluation.baselines.words import combine_tokens, fill_missing, text_words, tokens_of_words
+from tests.toy import toy_tokenizer
 
 from ..conftest import whitespace_words
 

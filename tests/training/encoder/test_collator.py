@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from hardkuma.evaluation.baselines import SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_transformer
 from hardkuma.training.encoder.collator import DRAW, ROW, ViewCollator
 from hardkuma.training.encoder.objectives import multiplied_embeddings
 from hardkuma.training.encoder.sentence import read_sentences
 from hardkuma.training.encoder.views import make_augmentation
 from tests.conftest import build_model
+from tests.toy import toy_transformer
 
 TEXTS = ["a b c the museum", "rain", "a museum the rain c b a"]
 

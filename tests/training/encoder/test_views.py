@@ -12,12 +12,12 @@ from transformers import BertConfig, BertForMaskedLM
 from hardkuma import HardKumaModel
 from hardkuma.configuration_hardkuma import MEANING
 from hardkuma.evaluation.baselines import SentenceEncoder
-from hardkuma.evaluation.baselines.toy import toy_tokenizer, toy_transformer
 from hardkuma.kumaraswamy_hardkuma import Kumaraswamy
 from hardkuma.training.encoder.scorers import score_sentences
 from hardkuma.training.encoder.sentence import Sentence, read_sentences
 from hardkuma.training.encoder.views import AUGMENTATIONS, lowest, make_augmentation, number_to_drop
 from tests.evaluation.baselines.test_attention import eager_attentions, naive_received, naive_rollout
+from tests.toy import toy_tokenizer, toy_transformer
 
 BEAR = "A brown bear is eating a small fish."
 TOKENIZER = toy_tokenizer(["a", "brown", "bear", "is", "eating", "small", "fish", ".", "ex", "##cel", "##lent"])
@@ -268,7 +268,7 @@ def test_unknown_names_are_told() -> None:
         make_augmentation({"synonyms": None})
     with pytest.raises(ValueError, match="unknown option of lowest_gates 'rate'; known: k, t"):
         make_augmentation({"lowest_gates": {"rate": 0.5}})
-    with pytest.raises(ValueError, match="cropping: rate must be a fraction in \\[0, 1\\], got 30"):
+    with pytest.raises(ValueError, match="cropping: rate must be in \\[0, 1\\], got 30"):
         make_augmentation({"cropping": {"rate": 30}})
     with pytest.raises(ValueError, match=r"lowest_gates takes options by name \(k, t\), got 0.3"):
         make_augmentation({"lowest_gates": 0.3})
@@ -303,7 +303,7 @@ def test_gates_are_those_of_meaning(make_two: object) -> None:
         ({"random_deletion": {"k": True}}, "random_deletion: k must be a whole number >= 0, got True"),
         ({"random_deletion": {"k": -1}}, "random_deletion: k must be a whole number >= 0, got -1"),
         ({"random_deletion": {"t": None}}, "random_deletion: t must be a whole number >= 1, got None"),
-        ({"cropping": {"rate": "half"}}, r"cropping: rate must be a fraction in \[0, 1\], got 'half'"),
+        ({"cropping": {"rate": "half"}}, r"cropping: rate must be in \[0, 1\], got 'half'"),
     ],
 )
 def test_options_that_would_fail_in_training_are_refused_before(view: dict, message: str) -> None:

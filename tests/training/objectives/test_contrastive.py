@@ -12,8 +12,8 @@ from hardkuma import HardKumaModel
 from hardkuma.evaluation.statistics import spearman
 from hardkuma.training.objectives.contrastive import Contrastive
 from hardkuma.training.recipe import load_recipe
-from hardkuma.training.store import build_store, usable_rows
-from tests.training.conftest import make_run
+from hardkuma.training.store import usable_rows
+from tests.training.conftest import build_store, make_run
 
 TRAIN = {"objective": "contrastive", "batch_size": 16, "epochs": 20, "max_steps": 80}
 
@@ -29,7 +29,7 @@ def agreement(lambda_kl: float, copies: int, encoder: Path, corpus: Path, folder
     for other in others:
         other.load_state_dict(first.state_dict())
     texts = corpus.read_text().splitlines()
-    store = build_store(model, texts, folder / "store", "float32", progress=False)
+    store = build_store(model, texts, folder / "store", "float32")
     run = make_run(model, TRAIN, store, usable_rows(store, model), output=str(folder))
     assert run.objectives[0].fit(run) and isinstance(run.objectives[0], Contrastive)
     batch = store.read(np.arange(60), model)

@@ -14,7 +14,7 @@ from hardkuma.modeling_hardkuma import HardKumaModel
 from hardkuma.training.criterion import mean_rate
 from hardkuma.training.recipe import load_recipe
 from hardkuma.training.run import Run
-from hardkuma.training.store import build_store
+from tests.training.conftest import build_store
 
 TEXT = "Our flight to Oslo was delayed by snow."
 
@@ -28,7 +28,7 @@ def run_of_parts(**changes: Any) -> Run:
 def test_the_selector_of_a_checkpoint_is_taken_as_it_is(tmp_path: Any) -> None:
     run, (released, tokenizer) = run_of_parts(), load_released()
     run.rows = np.arange(60)
-    run.store = build_store(run.model, list(bundled_texts())[:60], tmp_path, "float16", progress=False)
+    run.store = build_store(run.model, list(bundled_texts())[:60], tmp_path, "float16")
     copy = run.objectives[0]
     copy.check(run)
     assert copy.fit(run)

@@ -14,9 +14,9 @@ from hardkuma.training.criterion import mean_rate
 from hardkuma.training.objectives import form as module
 from hardkuma.training.objectives.form import Form, Vocabulary, _words, count_capitals, word_opinions
 from hardkuma.training.run import Run
-from hardkuma.training.store import StateStore, build_store
+from hardkuma.training.store import StateStore
 from hardkuma.words_hardkuma import SURFACE_CLASSES, find_words, word_classes
-from tests.training.conftest import make_run
+from tests.training.conftest import build_store, make_run
 
 ROWS = np.arange(64)  # enough where the rate of these very sentences is meant
 TRAIN = {"objective": "form", "epochs": 3}
@@ -39,7 +39,7 @@ def form(run: Run) -> Form:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> StateStore:
     texts = list(bundled_texts())[:400]
-    return build_store(fresh_model(), texts, tmp_path_factory.mktemp("store"), "float16", progress=False)
+    return build_store(fresh_model(), texts, tmp_path_factory.mktemp("store"), "float16")
 
 
 def opinions(text: str) -> dict[str, float]:
@@ -69,7 +69,7 @@ def test_some_sentences_teach_nothing(text: str) -> None:
 
 def test_days_and_months_are_no_names(tmp_path: Path) -> None:
     model = fresh_model()
-    store = build_store(model, ["RT Anna said on Friday that Rome is hot in MAY"], tmp_path, None, progress=False)
+    store = build_store(model, ["RT Anna said on Friday that Rome is hot in MAY"], tmp_path, None)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     words = next(iter(_words(store.read(np.arange(1), model), vocabulary, nouns=False)))
     starts = model.tokenizer.convert_ids_to_tokens(store.tokens([0])["input_ids"][0][words.firsts])
@@ -81,7 +81,7 @@ def test_days_and_months_are_no_names(tmp_path: Path) -> None:
 def test_words_of_a_stored_sentence(tmp_path: Path) -> None:
     model = fresh_model()
     text = 'He said: Paris, "Berlin" or Windows10 and 4,500 in Kathmandu.'
-    store = build_store(model, [text], tmp_path, None, progress=False)
+    store = build_store(model, [text], tmp_path, None)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     words = next(iter(_words(store.read(np.arange(1), model), vocabulary, nouns=False)))
     ids = store.tokens([0])["input_ids"][0]
@@ -176,7 +176,7 @@ def test_capitals_that_mark_nouns_are_found_out(capsys: pytest.CaptureFixture[st
 
 def test_where_capitals_mark_nouns_a_name_is_two_of_them(tmp_path: Path) -> None:
     model = fresh_model()
-    store = build_store(model, GERMAN * 25, tmp_path, None, progress=False)
+    store = build_store(model, GERMAN * 25, tmp_path, None)
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     words = next(iter(_words(store.read(np.array([2]), model), vocabulary, nouns=True)))
     starts = model.tokenizer.convert_ids_to_tokens(store.tokens([2])["input_ids"][0][words.firsts])

@@ -15,8 +15,8 @@ from hardkuma.training import subsets
 from hardkuma.training.criterion import mean_rate, selection_quality
 from hardkuma.training.objectives.removal import Removal
 from hardkuma.training.run import Run
-from hardkuma.training.store import StateStore, build_store
-from tests.training.conftest import make_run
+from hardkuma.training.store import StateStore
+from tests.training.conftest import build_store, make_run
 
 TRAIN = {"objective": "removal", "sentences": 150, "epochs": 10}
 ROWS = np.arange(150)
@@ -51,7 +51,7 @@ def fresh_model(**config: object) -> HardKumaModel:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> StateStore:
     texts = list(bundled_texts())[:200]
-    return build_store(fresh_model(), texts, tmp_path_factory.mktemp("store"), "float16", progress=False)
+    return build_store(fresh_model(), texts, tmp_path_factory.mktemp("store"), "float16")
 
 
 def removal(run: Run) -> Removal:

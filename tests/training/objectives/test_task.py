@@ -16,9 +16,10 @@ from hardkuma.training.criterion import mean_rate
 from hardkuma.training.objectives.task import Task, accuracies
 from hardkuma.training.recipe import Recipe, load_recipe
 from hardkuma.training.run import Run
-from hardkuma.training.store import StateStore, build_store
+from hardkuma.training.store import StateStore
 from hardkuma.training.texts import TextFile
 from tests.conftest import build_model
+from tests.training.conftest import build_store
 
 DECIDING = {"negative": ("lost", "closed", "sold"), "positive": ("won", "opened", "built")}
 FILLERS = (
@@ -61,7 +62,7 @@ def new_model() -> HardKumaModel:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> StateStore:
-    return build_store(new_model(), TEXTS, tmp_path_factory.mktemp("store"), "float16", progress=False)
+    return build_store(new_model(), TEXTS, tmp_path_factory.mktemp("store"), "float16")
 
 
 def fitted(store: StateStore, labels: Sequence[str], **train: object) -> Run:

@@ -1,4 +1,4 @@
-"""Encoders made by hand, whose important word is known: for examples and tests, without any download."""
+"""Encoders made by hand, whose important word is known: without any download."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, PreTrainedTokenizerFast
 
-from ...configuration_hardkuma import StaticEncoderConfig
-from ...encoder_hardkuma import EncoderParts, StaticEncoder, build_encoder, embedding_table
-from .encoder import SentenceEncoder
+from hardkuma.configuration_hardkuma import StaticEncoderConfig
+from hardkuma.encoder_hardkuma import EncoderParts, StaticEncoder, build_encoder, embedding_table
+from hardkuma.evaluation.baselines.encoder import SentenceEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 def toy_tokenizer(vocabulary: Iterable[str], special: bool = True, max_length: int = 512) -> PreTrainedTokenizerFast:
-    """An uncased WordPiece tokenizer over the given pieces (`##` continues a word).
-
-    >>> toy_tokenizer(["par", "##is"])("Paris").tokens()
-    ['[CLS]', 'par', '##is', '[SEP]']
-    """
+    """An uncased WordPiece tokenizer over the given pieces (`##` continues a word)."""
     pieces = [*SPECIAL, *dict.fromkeys(vocabulary)]
     backend = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -47,10 +43,6 @@ def toy_encoder(
     Args:
         padding: vector of the padding token, from which integrated gradients start. From zero, its default, they find
             nothing but rounding errors: on the way from there to the sentence the cosine does not change.
-
-    >>> encoder = toy_encoder({"paris": [0, 9], "in": [1, 0], "rains": [1, 1]})
-    >>> encoder.encode(["rains in Paris"])
-    tensor([[0.6667, 3.3333]])
     """
     tokenizer = toy_tokenizer(vectors, special=False)
     size = len(next(iter(vectors.values())))
@@ -68,11 +60,7 @@ def toy_encoder(
 def toy_transformer(
     vocabulary: Iterable[str], seed: int = 0, pooling_mode: str = "mean", **options: Any
 ) -> SentenceEncoder:
-    """A two-layer BERT of random, sharpened weights (at their small initial size random encoders attend uniformly).
-
-    >>> toy_transformer(["paris", "in"]).encode(["in paris"]).shape
-    torch.Size([1, 32])
-    """
+    """A two-layer BERT of random, sharpened weights (at their small initial size random encoders attend uniformly)."""
     tokenizer = toy_tokenizer(vocabulary, max_length=64)
     config = BertConfig(
         vocab_size=len(tokenizer),
