@@ -306,6 +306,33 @@ MEANING, ENTITIES = "meaning", "entities"
 TASK = "task"  # what a selector of words that decide about a text's class is usually called
 _NAME = re.compile(r"\w[\w-]*")
 
+# Where the settings of 0.2.0.dev0 are now.
+MOVED = {
+    "num_selectors": "the number of `selectors`",
+    "selector_names": "the keys of `selectors`",
+    "selector_inputs": "`selectors.NAME.reads`",
+    "selector_layer": "`selectors.NAME.layer`",
+    "selector_unit": "`selectors.NAME.unit`",
+    "selector_hidden_size": "`selectors.NAME.hidden_size`",
+    "meaning_weight": "`selectors.NAME.backoff`",
+    "surface_weight": "`selectors.NAME.form_weight`",
+    "target_rate": "`selectors.NAME.target_rate`",
+    "lambda_s": "`selectors.NAME.lambda_s`",
+    "shape_min": "`concentration_min`",
+    "shape_max": "`concentration_max`",
+    "shape_bound": "`concentration_bound`",
+    "surface_shrinkage": "`form_shrinkage`",
+    "selector_dropout": "gone: objectives have dropout of their own",
+}
+# The same for values of `reads` and `unit`.
+RENAMED = {
+    "pooled": "pool_share",
+    "removal": "leave_one_out",
+    "alone": "isolated",
+    "shape": "form",
+    "kind": "part",
+}
+
 # What transformers itself writes into, or passes along with, any config: Trainer sets `use_cache` and the token ids.
 _BASE_NAMES = frozenset(PreTrainedConfig.__dataclass_fields__) | {
     "attn_implementation",
@@ -381,6 +408,9 @@ class SelectorConfig:
             raise ValueError(f"reads must be a list of names of {', '.join(READS)}; got {self.reads!r:.60}.")
         self.reads = list(self.reads)
         self.layer = list(self.layer) if isinstance(self.layer, (list, tuple)) else self.layer
+        for value in [*self.reads, self.unit]:
+            if isinstance(value, str) and value in RENAMED:
+                raise ValueError(f"{value!r} is a name of 0.2.0.dev0: it is now {RENAMED[value]!r}.")
         check_choices("reads", self.reads, READS)
         check_choice("unit", self.unit, UNITS)
         check_whole("hidden_size", self.hidden_size, minimum=1)
@@ -423,7 +453,8 @@ class SelectorConfig:
             raise ValueError(f"selectors.{name} must be a mapping of {', '.join(known)}; got {values!r}.")
         for key in values:
             if key not in known:
-                raise ValueError(f"selectors.{name} has no setting {key!r}; known: {', '.join(known)}.")
+                hint = f"it is now {MOVED[key]}" if key in MOVED else f"known: {', '.join(known)}"
+                raise ValueError(f"selectors.{name} has no setting {key!r}; {hint}.")
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:
@@ -793,8 +824,8 @@ def _check_names(kwargs: Mapping[str, Any]) -> None:
     for name in kwargs:
         if _is_known(name):
             continue
-        if name in SelectorConfig.__dataclass_fields__:
-            raise ValueError(f"{name!r} is a setting of a selector: selectors.NAME.{name}.")
+        if name in MOVED:
+            raise ValueError(f"{name!r} is a setting of 0.2.0.dev0: it is now {MOVED[name]}.")
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(sorted(known))}."
         raise ValueError(f"unknown config name {name!r}: {hint}")

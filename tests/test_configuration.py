@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import re
 from dataclasses import fields
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -15,6 +16,10 @@ from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
 from hardkuma import HardKumaConfig, configuration_hardkuma
 from hardkuma.configuration_hardkuma import (
+    MOVED,
+    READS,
+    RENAMED,
+    UNITS,
     SelectorConfig,
     layer_number,
     make_encoder_config,
@@ -210,6 +215,28 @@ def test_bad_values_of_a_selector_are_named_with_it(name: str, value: object, me
     with pytest.raises(ValueError, match=message) as caught:
         HardKumaConfig(encoder_config=TINY, selectors={"meaning": {}, "x": {name: value}})
     assert str(caught.value).startswith("selectors.x")
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_setting_of_before_says_where_it_is_now(name: str) -> None:
+    now = re.escape(f"it is now {MOVED[name]}")
+    with pytest.raises(ValueError, match=f"'{name}' is a setting of 0.2.0.dev0: {now}") as caught:
+        HardKumaConfig(encoder_config=TINY, **{name: 1})
+    assert "\n" not in str(caught.value)
+    place = re.fullmatch(r"`(selectors\.NAME\.)?(\w+)`", MOVED[name])
+    if place is not None:  # it is a place that there is
+        assert place[2] in {item.name for item in fields(SelectorConfig if place[1] else HardKumaConfig)}
+    if name not in {item.name for item in fields(SelectorConfig)}:
+        with pytest.raises(ValueError, match=f"selectors.x has no setting '{name}'; {now}"):
+            HardKumaConfig(selectors={"x": {name: 1}})
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_value_of_before_says_what_it_is_now(name: str) -> None:
+    setting = "unit" if RENAMED[name] in UNITS else "reads"
+    assert RENAMED[name] in (*UNITS, *READS)
+    with pytest.raises(ValueError, match=f"selectors.x: '{name}' is a name of 0.2.0.dev0: it is now '{RENAMED[name]}'"):
+        HardKumaConfig(selectors={"x": {setting: name}})
 
 
 def test_concentrations_below_one_are_allowed() -> None:

@@ -30,6 +30,19 @@ RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 CACHES = ("auto", "never")
 STORE_TYPES = ("float16", "bfloat16", "float32")
 
+_OF_OBJECTIVE = "`{0}` of an objective: selectors.NAME.train.{0} in a recipe, --train.{0} on the command line"
+# Where the keys of 0.2.0.dev0 are now.
+MOVED = {
+    "objective": "`selectors.NAME.train.objective`",
+    "meaning": "`selectors.meaning.train: {objective: copy, checkpoint: NAME}`",
+    "kinds": _OF_OBJECTIVE.format("count") + ", objective parts",
+    "selector_names": _OF_OBJECTIVE.format("names") + ", objective parts",
+    **{f"removal_{key.name}": _OF_OBJECTIVE.format(key.name) + ", removal" for key in settings_of(OBJECTIVES["removal"])},
+    **{f"entities_{key.name}": _OF_OBJECTIVE.format(key.name) + ", form" for key in settings_of(OBJECTIVES["form"])},
+    **{f"kinds_{name}": _OF_OBJECTIVE.format(name) + ", parts" for name in ("steps", "learning_rate")},
+    **{key.name: _OF_OBJECTIVE.format(key.name) for key in settings_of(ContrastiveSettings)},
+}
+
 
 class BaseRecipe(Settings):
     """A dataclass of `setting`s that is read from a file and written whole."""
@@ -378,20 +391,16 @@ def make_recipe(values: Mapping[str, Any], cls: type[AnyRecipe]) -> AnyRecipe:
 
 
 def check_key(name: Any, cls: type[BaseRecipe] = Recipe) -> None:
-    """Raise ValueError, with what was probably meant or where it belongs, for a key that no recipe has.
+    """Raise ValueError, with what was probably meant or where it is now, for a key that no recipe has.
 
     >>> check_key("epochs")
     Traceback (most recent call last):
-    ValueError: unknown recipe key 'epochs': it is a setting of objectives, selectors.NAME.train.epochs in a recipe and \
+    ValueError: unknown recipe key 'epochs': it is now `epochs` of an objective: selectors.NAME.train.epochs in a recipe, \
 --train.epochs on the command line.
     """
     known = [key.name for key in settings_of(cls)]
     if name in known:
         return
-    of_objectives = {"objective", *(key.name for settings in OBJECTIVES.values() for key in settings_of(settings))}
-    if cls is Recipe and name in of_objectives:
-        raise ValueError(
-            f"unknown recipe key {name!r}: it is a setting of objectives, selectors.NAME.train.{name} in a recipe and "
-            f"--train.{name} on the command line."
-        )
+    if cls is Recipe and name in MOVED:
+        raise ValueError(f"unknown recipe key {name!r}: it is now {MOVED[name]}.")
     raise ValueError(f"unknown recipe key {name!r}: {suggest(name, known)}")

@@ -81,7 +81,7 @@ def test_recipe_and_flags_stand_anywhere() -> None:
     ("words", "message"),
     [
         (["parts", "epochs"], "expected --key value, got 'epochs'"),
-        (["--epochs", "3"], "unknown recipe key 'epochs': it is a setting .*--train.epochs on the command line"),
+        (["--epochs", "3"], "unknown recipe key 'epochs': it is now .*--train.epochs on the command line"),
         (["--max-sentenses=3"], "unknown recipe key 'max_sentenses': did you mean 'max_sentences'"),
         (["--resum"], "unknown recipe key 'resum'"),
         (["--data", "[a"], "is not valid YAML"),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hardkuma.training.objectives.settings import OBJECTIVES, read_objective
-from hardkuma.training.recipe import Recipe, TextRecipe, find_recipe, load_recipe, make_recipe
+from hardkuma.training.recipe import MOVED, Recipe, TextRecipe, find_recipe, load_recipe, make_recipe
 from hardkuma.training.settings import Setting, settings_of
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
@@ -179,7 +179,8 @@ def test_no_objective_has_the_keys_of_another() -> None:
     [
         ({"temprature": 0.3}, "unknown config name 'temprature': did you mean 'temperature'"),
         ({"temperature": -1}, "temperature must be > 0, got -1"),
-        ({"target_rate": 0.3}, r"'target_rate' is a setting of a selector: selectors\.NAME\.target_rate"),
+        ({"selector_names": ["meaning"]}, "'selector_names' is a setting of 0.2.0.dev0: it is now the keys of `selectors`"),
+        ({"target_rate": 0.3}, "it is now `selectors.NAME.target_rate`"),
     ],
 )
 def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], message: str) -> None:
@@ -191,6 +192,7 @@ def test_what_the_model_would_refuse_is_refused_early(model: dict[str, object], 
     ("selector", "message"),
     [
         ({"raeds": ["state"]}, "selectors.meaning has no setting 'raeds'; known: reads, layer, unit"),
+        ({"reads": ["pooled"]}, "'pooled' is a name of 0.2.0.dev0: it is now 'pool_share'"),
         ({"target_rate": 30}, r"selectors.meaning: target_rate must be in \(0, 1\), got 30"),
     ],
 )
@@ -204,10 +206,26 @@ def test_parts_need_a_selector_whose_words_they_divide() -> None:
         recipe_of(selectors={"part": PARTS["part"]}).check_model()
 
 
-@pytest.mark.parametrize("key", ["objective", "epochs", "steps"])
-def test_a_key_of_objectives_is_told_where_it_belongs(key: str) -> None:
-    with pytest.raises(ValueError, match=rf"^unknown recipe key '{key}': .* selectors\.NAME\.train\.{key} in a recipe"):
+OLD = """
+model:
+  selector_names: [meaning, entities]
+objective: removal
+removal_sentences: 6000
+entities_epochs: 2
+"""
+
+
+@pytest.mark.parametrize("key", MOVED)
+def test_a_key_of_an_earlier_recipe_is_told_where_it_is_now(key: str) -> None:
+    with pytest.raises(ValueError, match=f"^unknown recipe key '{key}': it is now .*(train|copy)"):
         recipe_of(**{key: 3})
+
+
+def test_an_earlier_recipe_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text(OLD)
+    with pytest.raises(ValueError) as error:
+        load_recipe(tmp_path / "old.yaml")
+    assert str(error.value) == "unknown recipe key 'objective': it is now `selectors.NAME.train.objective`."
 
 
 def test_a_key_that_stands_twice_is_an_error(tmp_path: Path) -> None:

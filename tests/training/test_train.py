@@ -476,7 +476,7 @@ def test_faults_of_the_input(arguments: Callable, tmp_path: Path, capsys: pytest
     ("words", "message"),
     [
         (["--sead", "3"], "unknown recipe key 'sead': did you mean 'seed'?"),
-        (["--epochs", "3"], "unknown recipe key 'epochs': it is a setting of objectives"),
+        (["--epochs", "3"], "unknown recipe key 'epochs': it is now `epochs` of an objective"),
         (["--model.temprature", "3"], "unknown config name 'temprature': did you mean 'temperature'?"),
         (["--train.epoch", "3"], "no objective of this recipe has a setting 'epoch': did you mean 'epochs'?"),
         (["--selectors.meaning.raeds", "3"], "selectors.meaning has no setting 'raeds'; known: reads"),
