@@ -29,8 +29,8 @@ With `keep=0.8` the answer is the fewest words S with kept(S) >= 0.8, verified b
 
 Words are ranked by their gates, and the shortest prefix of that ranking is searched in packed passes of three prefixes
 each: a quarter of the interval is left after every one, so that three passes do for 64 words. The first of them encodes the
-anchor, too. A word may say what those before it have said, so one more pass tries to do without one of the last five. Before
-these passes comes one for the gates, behind them one for kept and lost.
+anchor, too. A word may say what those before it have said, so one more pass tries to do without one of the last five.
+Before these passes comes one for the gates, behind them one for kept and lost.
 """
 
 from __future__ import annotations
