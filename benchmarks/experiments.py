@@ -218,10 +218,11 @@ def table_line(row: str, known: list[dict[str, Any]], columns: Sequence[str]) ->
 
 
 def print_tables(known: list[dict[str, Any]]) -> None:
-    rows = [row for row in ROWS if any(entry["row"] == row for entry in known)]
     for columns in (FAITHFULNESS_COLUMNS, PRECISION_COLUMNS):
-        print(f"| row | {' | '.join(columns)} |\n|---|" + "---:|" * len(columns))
-        print("\n".join(table_line(row, known, columns) for row in rows), end="\n\n")
+        rows = [row for row in ROWS if any(entry["row"] == row and columns[0] in entry["columns"] for entry in known)]
+        if rows:
+            print(f"| row | {' | '.join(columns)} |\n|---|" + "---:|" * len(columns))
+            print("\n".join(table_line(row, known, columns) for row in rows), end="\n\n")
 
 
 # ---- other encoders, selectors that divide the words, other texts -------------------------------------------------------
