@@ -728,7 +728,7 @@ def check_options(name: str, options: Iterable[str], function: Callable[..., Any
     known = [key for key, value in inspect.signature(function).parameters.items() if value.default is not value.empty]
     for option in options:
         if option not in known:
-            near = get_close_matches(option, known, n=1)
+            near = get_close_matches(option, known, n=1) or [key for key in known if key in option]  # keep_meaning: keep
             hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known)}."
             raise TypeError(f"{name}() has no option {option!r}; {hint}")
 

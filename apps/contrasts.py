@@ -69,6 +69,9 @@ _OPPOSITES = """
     inside | outside
     maximum | minimum
     succeed succeeded | fail failed
+    once | twice | thrice
+    daily | weekly | monthly | yearly
+    mild | severe
 """
 
 

@@ -140,6 +140,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("give texts or --file, not both.")
     if len(arguments.texts) == 1 and Path(arguments.texts[0]).suffix and os.path.isfile(arguments.texts[0]):
         raise ValueError(f"{arguments.texts[0]!r} is a file; to read it: hardkuma gates --file {arguments.texts[0]}")
+    if numbers := [name for name in arguments.keep if name.startswith(("0.", "."))]:
+        raise ValueError(f"--keep {numbers[0]}: this option names columns; did you mean --keep-meaning {numbers[0]}?")
     for option in ("field", "keep", "input_format"):
         if getattr(arguments, option) and not arguments.file:
             what = "is the format" if option == "input_format" else "names a column"

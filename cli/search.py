@@ -108,12 +108,11 @@ def _search(arguments: argparse.Namespace) -> int:
         found = index.search(model, arguments.question, arguments.number, explain=not arguments.no_words, **options)
         chance = -2.0 if arguments.all else chance_of(model)  # less than any cosine
         shown = [match for match in found if match.similarity > chance]
-        for match in shown:
-            print(_line(match) if arguments.format == "jsonl" else _paragraph(match))
         if not shown:
-            nearest = f"the nearest passage has a similarity of {found[0].similarity:.2f}"
             limit = f"unrelated texts may have up to {chance:.2f}"
-            print(f"hardkuma search: nothing fits: {nearest}, and {limit}; --all shows it.", file=sys.stderr)
+            print(f"hardkuma search: nothing fits well ({limit}); this is the nearest, --all shows more.", file=sys.stderr)
+        for match in shown or found[:1]:
+            print(_line(match) if arguments.format == "jsonl" else _paragraph(match))
     return 0
 
 

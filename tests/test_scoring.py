@@ -577,7 +577,12 @@ def test_an_unknown_option_is_answered_by_the_name_of_what_was_called(minilm: Ha
         (minilm.faithfulness, "faithfulness"),
         (partial(gate_records, minilm), "gate_records"),
     ):
-        for wrong, near in (("ratio", "rate"), ("threshhold", "threshold"), ("selectors", "selector")):
+        for wrong, near in (
+            ("ratio", "rate"),
+            ("threshhold", "threshold"),
+            ("selectors", "selector"),
+            ("keep_meaning", "keep"),
+        ):
             with pytest.raises(TypeError, match=rf"^{name}\(\) has no option '{wrong}'; did you mean {near}\?$"):
                 call(["Rain."], **{wrong: 0.2})
     with pytest.raises(TypeError, match=r"^highlight\(\) has no option 'xy'; it has: rate, threshold, keep, phrases, "):

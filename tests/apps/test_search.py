@@ -211,8 +211,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert "cellar" in near.out and "unrelated" not in near.out + near.err and 0 < near.out.count("notes.txt, row") < 4
         assert main(["search", folder, "Why do prime numbers matter?", *words]) == 0
         none = capsys.readouterr()
-        assert not none.out and "hardkuma search: nothing fits: the nearest passage has a similarity of" in none.err
-        assert none.err.endswith("; --all shows it.\n")
+        assert none.out.count("notes.txt, row") == 1 and "nothing fits well (unrelated texts may have up to" in none.err
+        assert none.err.endswith("; this is the nearest, --all shows more.\n")
     assert main(["search", folder, QUESTION, "--format", "jsonl", "--number", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["text"] in TEXTS and "cellar" in found["words"] and found["explained"] is True

@@ -452,6 +452,9 @@ def test_a_column_that_is_not_there_cannot_be_kept(
     words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
     assert main([*words, str(tmp_path / "in.csv")]) == 1
     assert "no column 'key' among 'id', 'text'; name one of these with --keep\n" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["gates", "--keep", "0.8", "Rain."])
+    assert "--keep 0.8: this option names columns; did you mean --keep-meaning 0.8?" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "in.txt")]) == 1
     assert "the format 'text' has no columns; leave out --keep\n" in capsys.readouterr().err
 
