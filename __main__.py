@@ -37,7 +37,6 @@ DELEGATED_COMMANDS = {
 }
 # Packages of a command, by the extra that brings them.
 NEEDED = {
-    "train": ("train", ("accelerate", "matplotlib")),
     "encoder": ("contrast", ("yaml", "accelerate", "datasets", "sentence_transformers")),
 }
 

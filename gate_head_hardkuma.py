@@ -27,10 +27,10 @@ With `keep=0.8` the answer is the fewest words S with kept(S) >= 0.8, verified b
 
     kept(S) = cos(anchor, encoder on the words S alone)        lost(S) = 1 - cos(anchor, encoder without the words S)
 
-Words are ranked by their gates, and the shortest prefix of that ranking is searched in packed passes of three prefixes
-each: a quarter of the interval is left after every one, so that three passes do for 64 words. The first of them encodes the
-anchor, too. A word may say what those before it have said, so one more pass tries to do without one of the last five.
-Before these passes comes one for the gates, behind them one for kept and lost.
+Words are ranked by their gates, a negation at the place of what it denies, and the shortest prefix of that ranking is
+searched in packed passes of three prefixes each: a quarter of the interval is left after every one, so that three passes do
+for 64 words. The first of them encodes the anchor, too. A word may say what those before it have said, so one more pass
+tries to do without one of the last five. Before these passes comes one for the gates, behind them one for kept and lost.
 """
 
 from __future__ import annotations
@@ -682,7 +682,7 @@ def keep_words(
 
     Args:
         words: (start, end) of the words of each text, at least one.
-        ranks: the place of each word in the ranking, 0 for the best.
+        ranks: the place of each word in the ranking, 0 for the best; words at one place come together.
 
     >>> from hardkuma import load_released
     >>> model, _ = load_released()

@@ -58,7 +58,7 @@ from .gate_head_hardkuma import GateHead, WordGates
 from .kumaraswamy_hardkuma import Kumaraswamy, make_gate, sample_gate
 from .losses_hardkuma import LossRows, contrastive_loss, task_loss, world_size
 from .pooling_hardkuma import frequency_filter, normalize, pool
-from .scoring_hardkuma import Highlight, Record, check_options, gate_records, measure_records, stream_records
+from .scoring_hardkuma import Highlight, Record, RecordOptions, check_options, gate_records, measure_records, stream_records
 from .words_hardkuma import SurfaceStatistics, capitals_against_lower
 
 logger = logging.get_logger(__name__)
@@ -117,7 +117,8 @@ class TrainingOptions(ClassifierOptions, total=False):
 def _check_options(options: Mapping[str, Any], known: type[ClassifierOptions]) -> None:
     for name in options:
         if name not in known.__annotations__:
-            raise TypeError(f"forward() got an unexpected keyword argument {name!r}.")
+            hint = " It is an option of model.gate_records(texts)." if name in RecordOptions.__annotations__ else ""
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}.{hint}")
 
 
 class HardKumaModel(HardKumaPreTrainedModel):
@@ -622,7 +623,7 @@ class HardKumaModel(HardKumaPreTrainedModel):
         [Marie moved].
         """
         check_options("highlight", options, stream_records)
-        return Highlight(self.gate_records([texts] if isinstance(texts, str) else list(texts), **options))
+        return Highlight(self.gate_records([texts] if isinstance(texts, str) else texts, **options))
 
     def sentence_features(
         self,

@@ -15,6 +15,7 @@ from transformers.pipelines.token_classification import AggregationStrategy
 from .checkpoint_hardkuma import HardKumaPreTrainedModel
 from .configuration_hardkuma import ENTITIES
 from .scoring_hardkuma import (
+    ALL,
     GateModel,
     Record,
     ScoredText,
@@ -99,6 +100,8 @@ class TokenGatesPipeline(Pipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         check_options("TokenGatesPipeline", others, self._sanitize_parameters)
         check_selection(rate, threshold, keep)
+        if selector == ALL:
+            raise ValueError(f"a pipeline goes by one selector; model.gate_records(texts, selector={ALL!r}) by all.")
         forward = {"use_surface": use_surface, "selector": selector}
         # The rate of a call replaces the pipeline's threshold and the other way round, so they go together.
         given = {"rate": rate, "threshold": threshold, "keep": keep}

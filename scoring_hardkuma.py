@@ -30,9 +30,19 @@ from transformers.utils import logging
 
 from .batch_hardkuma import without_autocast
 from .configuration_hardkuma import HardKumaConfig, SelectorConfig
-from .gate_head_hardkuma import GateHead, SubsetModel, TextModel, WordRows, decide, keep_words, share_gates, subset_batches
+from .gate_head_hardkuma import (
+    DENIED,
+    GateHead,
+    SubsetModel,
+    TextModel,
+    WordRows,
+    decide,
+    keep_words,
+    share_gates,
+    subset_batches,
+)
 from .pooling_hardkuma import normalize
-from .words_hardkuma import ENGLISH, Language, Span, SurfaceIndex, WordIndex, check_words, find_words
+from .words_hardkuma import ENGLISH, NEGATION, Language, Span, SurfaceIndex, WordIndex, check_words, find_words
 
 logger = logging.get_logger(__name__)
 
@@ -548,6 +558,24 @@ class ScoredText:
             ranks[i] = rank
         return ranks
 
+    @property
+    def ranks_with_negations(self) -> list[int]:
+        """The same, but a negation has the place of the best of the words that it denies: nobody wants one without the
+        other.
+
+        >>> scored = ScoredText("I can not sleep", [(0, 1), (2, 5), (6, 9), (10, 15)], [0.1, 0.3, 0.2, 0.9], 1, 0.5)
+        >>> scored.ranks, scored.ranks_with_negations
+        ([3, 1, 2, 0], [3, 1, 0, 0])
+        """
+        ranks, roles, result = self.ranks, self.roles, self.ranks
+        for i, role in enumerate(roles):
+            if role == NEGATION:
+                end = i + 1
+                while end < len(ranks) and end <= i + DENIED and self.joins(end):
+                    end += 1
+                result[i] = min(ranks[i:end])
+        return result
+
     def select(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> Record:
         """The record of this text, of plain JSON values; the encoder does not run again. Arguments as of `decide`.
 
@@ -829,7 +857,7 @@ def select_texts(
         raise ValueError(f"keep={keep} encodes words, which the backend onnx cannot do; use the backend torch.")
     short = [i for i, text in enumerate(texts) if text.words and text.windows == 1]
     rows = [texts[i] for i in short]
-    given = [encodable(row.text) for row in rows], [row.words for row in rows], [row.ranks for row in rows]
+    given = [encodable(row.text) for row in rows], [row.words for row in rows], [row.ranks_with_negations for row in rows]
     kept = dict(zip(short, keep_words(model, *given, keep, batch_size), strict=True))
     records = []
     for i, (text, chosen) in enumerate(zip(texts, decide_texts(texts), strict=True)):
@@ -974,9 +1002,15 @@ def _scored_texts(model: GateModel, chunk: TextChunk, selectors: list[int], aggr
 def _check_call(model: GateModel, texts: Sequence[str], words: Sequence[Sequence[Span]] | None, batch_size: int) -> Part:
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts, got one string; wrap it: [text].")
+    if hasattr(texts, "columns"):
+        raise ValueError(f"texts must be a list of texts, got a {type(texts).__name__}; give one of its columns.")
+    if not isinstance(texts, Iterable):
+        raise ValueError(f"texts must be a list of texts, got a {type(texts).__name__}: {texts!r:.80}.")
+    texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"texts must be strings, but number {i} is a {type(text).__name__}: {text!r:.80}.")
+            hint = " An empty cell? Give '' instead." if text is None or text != text else ""
+            raise ValueError(f"texts must be strings, but number {i} is a {type(text).__name__}: {text!r:.80}.{hint}")
     if words is not None:
         if len(words) != len(texts):
             raise ValueError(f"words must have one list for each of the {len(texts)} texts, got {len(words)}.")

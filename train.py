@@ -24,6 +24,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hardkuma.common.files import OutputHeld, hold_output, push_folder
+from hardkuma.common.packages import available, require
 from hardkuma.training.arguments import parse_arguments
 from hardkuma.training.recipe import Recipe, load_recipe
 
@@ -71,6 +72,9 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
         except ValueError as error:
             print(f"{prog}: {error}", file=sys.stderr)
             return 2
+        for package in ("accelerate", "matplotlib"):
+            if not available(package):
+                require(package, "train")
         from transformers.utils import logging as transformers_logging
 
         transformers_logging.disable_progress_bar()
@@ -83,7 +87,7 @@ def main(words: list[str] | None = None, prog: str = "train.py") -> int:
                 address = push_folder(run.output / "model", arguments.push_to_hub, "Upload HardKuma model")
                 print(f"pushed to {address}")
         return 0
-    except (OSError, ValueError, FloatingPointError) as error:
+    except (OSError, ValueError, ImportError, FloatingPointError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2 if isinstance(error, OutputHeld) else 1
 

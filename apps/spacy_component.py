@@ -12,7 +12,7 @@ With `selector: all` a token's gate is the largest of all selectors', and it bel
 
 Words are those of `find_words`, so that documents get the same decisions as in every other place; they meet spaCy's tokens
 by character offsets. A token that touches several words takes the largest probability, and is part of the rationale if any
-of them is; a span that begins or ends inside of a token takes the whole token.
+of them is; a span that begins or ends inside of a token takes the whole token, and spans that share one are one.
 """
 
 from __future__ import annotations
@@ -133,13 +133,21 @@ class HardKumaComponent:
                     token._.gate = max(token._.gate, word["probability"])
                     token._.rationale = token._.rationale or word["selected"]
             label = "ENTITY" if name == ENTITIES else name.upper()
-            spans = [_expand(doc, span, label) for span in part["spans"]]
-            # Two spans inside of one token are one.
-            spans = list({(span.start, span.end): span for span in spans}.values())
+            spans = _disjoint(doc, [_expand(doc, span, label) for span in part["spans"]])
             doc.spans[f"{self.spans_key}.{name}" if len(parts) > 1 else self.spans_key] = spans
             if self.set_ents and name == ENTITIES:
                 _add_ents(doc, spans)
         doc._.gate_reason = record.get("reason")
+
+
+def _disjoint(doc: Doc, spans: Iterable[Span]) -> list[Span]:
+    """Spans, in their order, of which those that share a token are one."""
+    result: list[Span] = []
+    for span in spans:
+        if result and span.start < result[-1].end:
+            span = Span(doc, result.pop().start, span.end, span.label)
+        result.append(span)
+    return result
 
 
 def _add_ents(doc: Doc, spans: Iterable[Span]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,9 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--columns are of one file: leave out {arguments.b}, or --columns.")
     if arguments.columns is not None and arguments.field is not None:
         raise ValueError("--field belongs to two files; --columns names both columns.")
+    for name in (arguments.a, arguments.b):
+        if name is not None and len(name.split()) > 1 and not os.path.exists(name):
+            raise ValueError(f"{name!r:.60} is no file; for two texts: hardkuma pair TEXT TEXT")
     if arguments.a == arguments.b == "-":
         raise ValueError("standard input is one text; give a file for the other.")
     check_counts(arguments, "batch_size")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 
 from ..common.rendering.html import page_foot, page_head, pair_legend, render_pair
 from .options import add_options, add_selector_option
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Check that the rate is a fraction.
+    """Check that the rate is a fraction, and that texts are given, not files.
 
     >>> check(argparse.Namespace(rate=20.0))
     Traceback (most recent call last):
@@ -46,6 +48,9 @@ def check(arguments: argparse.Namespace) -> None:
     from ..scoring_hardkuma import check_selection
 
     check_selection(arguments.rate, None)
+    for text in (arguments.a, arguments.b):
+        if Path(text).suffix and os.path.isfile(text):
+            raise ValueError(f"{text!r} is a file, and pair takes texts; files: hardkuma diff {arguments.a} {arguments.b}")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -65,7 +65,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
         return file
     if file.is_dir():
         names = sorted(child.name for child in file.iterdir() if child.is_file() and child.name[0] != ".")
-        inside = f"one of its files, such as {file / names[0]}" if names else "a file; this folder holds none"
+        inside = f"its files, such as {file / names[0]} or {file / '*'}" if names else "a file; this folder holds none"
         raise IsADirectoryError(f"{file}: this is a folder, not a file; give {inside}")
     if not file.exists():
         raise FileNotFoundError(f"{file}: no such file; give an existing file, or hf:org/name for a data set of the Hub")

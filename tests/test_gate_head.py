@@ -486,6 +486,15 @@ def test_a_word_that_says_nothing_new_is_left_out(model: HardKumaModel) -> None:
     assert kept_by(model, text, words, [True, True, False])[0] < 0.9
 
 
+def test_a_negation_is_kept_with_what_it_denies(model: HardKumaModel) -> None:
+    for text, pair in (
+        ("Terrible service, we will never come back.", ("never", "back")),
+        ("The room was not dirty, not noisy and not expensive.", ("not", "dirty")),
+    ):
+        words = {word["word"]: word["selected"] for word in reversed(model.gate_records([text], keep=0.8)[0]["words"])}
+        assert words[pair[0]] and words[pair[1]] and not all(words.values())
+
+
 def test_batches_do_not_matter(model: HardKumaModel) -> None:
     together, one_by_one = (model.gate_records(TEXTS, keep=0.8, batch_size=size) for size in (4, 1))
     for first, second in zip(together, one_by_one, strict=True):

@@ -156,6 +156,8 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--selektor=x", "one"], "--selektor=x; did you mean --selector?"),
         (["demo", "--prot", "80"], "--prot 80; did you mean --port?"),
         (["pair", "a"], "required: B"),
+        (["pair", __file__, "x"], "is a file, and pair takes texts; files: hardkuma diff"),
+        (["diff", "We meet at 3 pm.", "We meet at 5 pm."], "is no file; for two texts: hardkuma pair"),
         (["export", "pdf", "x"], "'pdf'"),
         (["nothing"], "'nothing'"),
         (["keyphrase", "x.txt"], "did you mean keyphrases?"),

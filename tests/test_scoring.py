@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -158,6 +159,12 @@ def test_bad_arguments(make_model: Callable) -> None:
     model = make_model()
     with pytest.raises(ValueError, match=r"wrap it: \[text\]"):
         gate_records(model, "paris")
+    with pytest.raises(ValueError, match=r"got a float: nan"):
+        model.highlight(float("nan"))
+    with pytest.raises(ValueError, match=r"number 1 is a float: nan\. An empty cell\? Give '' instead"):
+        gate_records(model, ["paris", float("nan")])
+    with pytest.raises(ValueError, match="got a DataFrame; give one of its columns"):
+        gate_records(model, pandas.DataFrame({"text": ["paris"]}))
     with pytest.raises(ValueError, match=r"rate must be a fraction in \(0, 1\], got 20"):
         gate_records(model, ["paris"], rate=20)
     with pytest.raises(ValueError, match="no selector 'entities': this model has 'meaning'"):

@@ -403,4 +403,7 @@ def check_key(name: Any, cls: type[BaseRecipe] = Recipe) -> None:
         return
     if cls is Recipe and name in MOVED:
         raise ValueError(f"unknown recipe key {name!r}: it is now {MOVED[name]}.")
+    first, *rest = str(name).split(".")
+    if cls is Recipe and rest:  # such as trian.epochs
+        raise ValueError(f"unknown recipe key {name!r}: {suggest(first, ['model', 'selectors', 'train'])}")
     raise ValueError(f"unknown recipe key {name!r}: {suggest(name, known)}")

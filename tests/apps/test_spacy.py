@@ -10,7 +10,7 @@ import pytest
 spacy = pytest.importorskip("spacy", reason="pip install hardkuma[spacy]")
 
 from hardkuma import HardKumaModel, gate_records, score_texts  # noqa: E402 - the skip comes first
-from hardkuma.apps.spacy_component import HardKumaComponent  # noqa: E402
+from hardkuma.apps.spacy_component import HardKumaComponent, _disjoint  # noqa: E402
 from tests.conftest import SENTENCES  # noqa: E402
 
 
@@ -57,6 +57,14 @@ def test_pieces_of_a_word_and_words_of_a_token(folder: Path) -> None:
     assert gates["did"] == gates["n't"] > 0, "one word for us, two tokens for spaCy"
     assert gates["http://paris.london/marie?curie=1"] > 0, "one token for spaCy, several words for us"
     assert gates["("] == gates[","] == 0.0 and not any(token._.rationale for token in doc if token.is_space)
+
+
+def test_spans_that_share_a_token_are_one() -> None:
+    doc = spacy.blank("en")("Fix race condition in std::shared_ptr destructor")
+    pieces = [spacy.tokens.Span(doc, *ends, "MEANING") for ends in ((0, 2), (1, 4), (4, 5), (4, 6))]
+    found = _disjoint(doc, pieces)
+    assert [(span.start, span.end, span.label_) for span in found] == [(0, 4, "MEANING"), (4, 6, "MEANING")]
+    doc.set_ents(found)  # which refuses spans that overlap
 
 
 def test_batches_and_order(folder: Path, model: HardKumaModel) -> None:

@@ -323,6 +323,7 @@ def test_overrides_of_whole_selectors() -> None:
         ({"selectors.zzz": None}, "this recipe has no selector 'zzz': known: meaning, entities."),
         ({"selectors.meaning.train.epoch": 3}, "selectors.meaning.train: removal has no setting 'epoch'; it has: sent"),
         ({"other.thing": 3}, "unknown recipe key 'other.thing'"),
+        ({"trian.epochs": 3}, "unknown recipe key 'trian.epochs': did you mean 'train'"),
     ],
 )
 def test_overrides_that_make_no_sense(overrides: dict[str, Any], message: str) -> None:
