@@ -85,7 +85,7 @@ def test_python_snippets_run_and_print_what_they_say(
 ) -> None:
     """`>>>` snippets are doctests; plain ones must run. They share one namespace, as a reader's session would."""
     monkeypatch.chdir(tmp_path)
-    blocks = blocks_of(document, "python")
+    blocks = [block.replace("path/to/clone", str(ROOT)) for block in blocks_of(document, "python")]
     names: dict[str, object] = {}
     for number, block in enumerate(blocks):
         if ">>>" in block:
