@@ -42,13 +42,13 @@ EXAMPLES = """\
 examples:
   hardkuma gates "Marie Curie moved to Paris in 1891."      selected words in colours, or in [brackets]
   hardkuma gates --rate 0.2 --numbers "..."                 a fifth of the words; every probability
-  hardkuma gates --keep-meaning 0.8 "..."                   the fewest words that keep 80% of the meaning
+  hardkuma gates --keep 0.8 "..."                           the fewest words that keep 80% of the meaning
   cat some.txt | hardkuma gates --format jsonl | jq .spans  one JSON record a line, with character offsets
-  hardkuma gates --file big.jsonl.gz --field body --keep id --output gates.parquet
+  hardkuma gates --file big.jsonl.gz --field body --columns id --output gates.parquet
                                                             another column comes along
   zcat big.gz | hardkuma gates --file - --input-format tsv --field body --format jsonl
   hardkuma gates --selector all --format jsonl "..."        one record with the gates of every selector
-  hardkuma gates --file comments.csv --field comment --keep id --output words.csv
+  hardkuma gates --file comments.csv --field comment --columns id --output words.csv
                                                             a table: id, text, and the selected words
   hardkuma gates --file big.txt --output gates.html         a page to look at
   hardkuma gates --file big.txt --output gates.jsonl --resume
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(source, "input-format", "field")
     source.add_argument(
-        "--keep",
+        "--columns",
         nargs="+",
         default=[],
         metavar="NAME",
@@ -97,8 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--rate", type=float, help="select this fraction of each text's words, such as 0.2")
     selection.add_argument("--threshold", type=float, help="select words above this probability, and all of their names")
     selection.add_argument(
-        "--keep-meaning",
-        type=float,
+        "--keep",
+        type=_read_cosine,
         metavar="COSINE",
         help="select the fewest words that keep so much of the text's embedding, such as 0.8; verified by encoding them",
     )
@@ -125,11 +125,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_cluster_arguments(parser)
 
 
+def _read_cosine(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"takes a cosine such as 0.8, got {value!r}; other columns come along with --columns {value}"
+        ) from None
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Check values and combinations of options."""
     from ..scoring_hardkuma import ALL, check_selection
 
-    check_selection(arguments.rate, arguments.threshold, arguments.keep_meaning)
+    check_selection(arguments.rate, arguments.threshold, arguments.keep)
     check_counts(arguments, "batch_size")
     _check_cluster(arguments)
     if arguments.engine != "local":
@@ -140,17 +149,15 @@ def check(arguments: argparse.Namespace) -> None:
         raise ValueError("give texts or --file, not both.")
     if len(arguments.texts) == 1 and Path(arguments.texts[0]).suffix and os.path.isfile(arguments.texts[0]):
         raise ValueError(f"{arguments.texts[0]!r} is a file; to read it: hardkuma gates --file {arguments.texts[0]}")
-    if numbers := [name for name in arguments.keep if name.startswith(("0.", "."))]:
-        raise ValueError(f"--keep {numbers[0]}: this option names columns; did you mean --keep-meaning {numbers[0]}?")
-    for option in ("field", "keep", "input_format"):
+    for option in ("field", "columns", "input_format"):
         if getattr(arguments, option) and not arguments.file:
-            what = "is the format" if option == "input_format" else "names a column"
+            what = {"field": "names a column", "columns": "names columns", "input_format": "is the format"}[option]
             raise ValueError(f"--{option.replace('_', '-')} {what} of --file, which is not given.")
-    if own := [name for name in arguments.keep if name in RECORD_FIELDS]:
-        raise ValueError(f"--keep {own[0]}: every record has a field of this name already; rename the column.")
+    if own := [name for name in arguments.columns if name in RECORD_FIELDS]:
+        raise ValueError(f"--columns {own[0]}: every record has a field of this name already; rename the column.")
     format = choose_output_format(arguments.format, arguments.output)
-    if arguments.keep and format not in KEEPING:
-        raise ValueError(f"--keep is for the formats {', '.join(KEEPING)}, whose records have fields; got {format}.")
+    if arguments.columns and format not in KEEPING:
+        raise ValueError(f"--columns is for the formats {', '.join(KEEPING)}, whose records have fields; got {format}.")
     if arguments.selector == ALL and format in TABLES:
         raise ValueError(
             f"a row of {format} has the words of one selector: name one with --selector, or use jsonl or parquet."
@@ -187,7 +194,7 @@ def _read_input(arguments: argparse.Namespace) -> Iterator[RowText]:
         rows = (RowText(text, False) for text in arguments.texts)
     else:
         file = STANDARD_INPUT if arguments.file is None else arguments.file
-        rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.keep)
+        rows = read_kept_rows(file, arguments.input_format, arguments.field, arguments.columns)
     # One bad row must not end a run of hours, nor spoil its output.
     return (row._replace(text=encodable(row.text), kept=_writable(row.kept)) for row in rows)
 
@@ -235,7 +242,7 @@ def chunks(rows: Iterable[RowText], max_texts: int, max_characters: int = CHUNK_
 def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
     """How words are selected, as `gate_records` and `Outputs` take it."""
     options = {name: getattr(arguments, name) for name in ("selector", "rate", "threshold", "phrases", "batch_size")}
-    return {**options, "keep": arguments.keep_meaning}
+    return {**options, "keep": arguments.keep}
 
 
 def _score(
@@ -348,8 +355,8 @@ def _write_to_stream(arguments: argparse.Namespace, format: str) -> None:
     from ..scoring_hardkuma import check_selector, safe, use_colour
 
     out = sys.stdout
-    verified = arguments.keep_meaning is not None
-    writer = SequentialFormat(format, arguments.numbers, use_colour(out), keep=arguments.keep, verified=verified)
+    verified = arguments.keep is not None
+    writer = SequentialFormat(format, arguments.numbers, use_colour(out), keep=arguments.columns, verified=verified)
     make_safe = safe if format in ("text", *TABLES) and (out.isatty() or writer.colour) else dict
     # Somebody who types wants an answer to each line.
     is_typed = arguments.file in (None, STANDARD_INPUT) and arguments.texts in ([], [STANDARD_INPUT]) and sys.stdin.isatty()
@@ -379,11 +386,11 @@ def _write_to_file(arguments: argparse.Namespace, format: str) -> None:
     from ..common.models import load_model
     from ..scoring_hardkuma import ALL, check_selector
 
-    joined, verified = arguments.selector == ALL, arguments.keep_meaning is not None
+    joined, verified = arguments.selector == ALL, arguments.keep is not None
     writer: ParquetFormat | SequentialFormat = (
-        ParquetFormat(arguments.keep, joined)
+        ParquetFormat(arguments.columns, joined)
         if format == "parquet"
-        else SequentialFormat(format, arguments.numbers, keep=arguments.keep, verified=verified)
+        else SequentialFormat(format, arguments.numbers, keep=arguments.columns, verified=verified)
     )
     rows = _read_input(arguments)
     with PartialOutput(arguments.output) as partial:
@@ -438,11 +445,11 @@ def _settings(arguments: argparse.Namespace, format: str, model: HardKumaModel, 
         "model": [_digest(model.config.to_json_string(use_diff=False)), fingerprint(model)],
         "device": model.device.type,
         "field": arguments.field,
-        "keep": arguments.keep,
+        "columns": arguments.columns,
         "input_format": arguments.input_format,
         "rate": arguments.rate,
         "threshold": arguments.threshold,
-        "keep_meaning": arguments.keep_meaning,
+        "keep": arguments.keep,
         "phrases": arguments.phrases,
         "surface": not arguments.no_surface,
         "selector": arguments.selector,
@@ -488,7 +495,7 @@ def _check_cluster(arguments: argparse.Namespace) -> None:
         raise ValueError("--engine ray needs --input FILES and --output FOLDER.")
     if arguments.texts:
         raise ValueError("texts do not go with --engine ray, which reads --input.")
-    for name in ("file", "format", "numbers", "keep", "no_surface", "input_format", "device"):
+    for name in ("file", "format", "numbers", "columns", "no_surface", "input_format", "device"):
         if getattr(arguments, name):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --engine ray: all columns are kept, as Parquet.")
 

@@ -22,7 +22,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "quiet": {"action": "store_true", "help": "no progress bar"},
 }
 # How these options name the parameters of `data.readers`, whose errors advise them.
-READER_OPTIONS = {"column": "--field", "format": "--input-format", "keep": "--keep"}
+READER_OPTIONS = {"column": "--field", "format": "--input-format", "keep": "--columns"}
 
 
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:

@@ -132,7 +132,7 @@ def test_a_row_of_text_is_a_line(folder: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_text_says_what_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["gates", "--model", str(folder), "--keep-meaning", "0.3"]
+    words = ["gates", "--model", str(folder), "--keep", "0.3"]
     long = "marie moved to paris " * 60
     assert main([*words, "--format", "jsonl", "marie moved to paris"]) == 0
     kept = json.loads(capsys.readouterr().out)["kept"]
@@ -373,7 +373,7 @@ def test_other_columns_come_along(folder: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(gates, "CHUNK_TEXTS", 1)  # a dictionary in one block, nothing in the other
     file = tmp_path / "in.csv"
     file.write_text("id,body,when\n7,marie moved,monday\n8,,tuesday\n")
-    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--field", "body", "--keep", "id", "when"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(file), "--field", "body", "--columns", "id", "when"]
     assert main([*words, "--output", str(tmp_path / "out.jsonl")]) == 0
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(record["id"], record["when"], record["text"]) for record in records] == [
@@ -384,7 +384,7 @@ def test_other_columns_come_along(folder: Path, tmp_path: Path, monkeypatch: pyt
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "in.jsonl").write_text('{"body": "marie", "id": {"a": 1}}\n{"body": "paris"}\n')
     words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--field", "body"]
-    assert main([*words, "--keep", "id", "--output", str(tmp_path / "out.parquet")]) == 0
+    assert main([*words, "--columns", "id", "--output", str(tmp_path / "out.parquet")]) == 0
     rows = parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert [row["id"] for row in rows] == ['{"a": 1}', None] and [row["text"] for row in rows] == ["marie", "paris"]
 
@@ -397,7 +397,7 @@ def test_tables(suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     output = tmp_path / f"out.{suffix}"
     words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--field", "body"]
-    assert main([*words, "--rate", "0.5", "--keep", "who", "id", "--output", str(output)]) == 0
+    assert main([*words, "--rate", "0.5", "--columns", "who", "id", "--output", str(output)]) == 0
     records = gate_records(HardKumaModel.from_pretrained(folder).eval(), texts, rate=0.5)
     with open(output, newline="", encoding="utf-8") as stream:
         found = list(csv.reader(stream, delimiter="," if suffix == "csv" else "\t"))
@@ -416,7 +416,7 @@ def test_tables(suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_a_table_says_what_is_kept(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["gates", "--model", str(folder), "--keep-meaning", "0.3", "--format"]
+    words = ["gates", "--model", str(folder), "--keep", "0.3", "--format"]
     assert main([*words, "jsonl", "marie moved to paris"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert main([*words, "csv", "marie moved to paris", ""]) == 0
@@ -425,7 +425,7 @@ def test_a_table_says_what_is_kept(
     file = io.TextIOWrapper(io.BytesIO(b"id;text\n7;marie\n"))
     monkeypatch.setattr("sys.stdin", file)
     assert (
-        main(["gates", "--model", str(folder), "--file", "-", "--input-format", "csv", "--keep", "id", "--format", "csv"])
+        main(["gates", "--model", str(folder), "--file", "-", "--input-format", "csv", "--columns", "id", "--format", "csv"])
         == 0
     )
     assert capsys.readouterr().out.startswith("id,text,words\n7,marie,")
@@ -435,7 +435,7 @@ def test_a_table_says_what_is_kept(
 def test_what_no_file_can_hold_is_replaced(suffix: str, folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "in.jsonl").write_text('{"text": "marie", "id": ["\\ud800", NaN], "\\udc00": "\\ud800"}\n')
-    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--keep", "id"]
+    words = ["gates", "--quiet", "--model", str(folder), "--file", str(tmp_path / "in.jsonl"), "--columns", "id"]
     output = tmp_path / f"out.{suffix}"
     assert main([*words, "--output", str(output)]) == 0
     if suffix == "parquet":
@@ -449,14 +449,14 @@ def test_a_column_that_is_not_there_cannot_be_kept(
 ) -> None:
     (tmp_path / "in.csv").write_text("id,text\n7,marie\n")
     (tmp_path / "in.txt").write_text("marie\n")
-    words = ["gates", "--quiet", "--model", str(folder), "--keep", "key", "--format", "jsonl", "--file"]
+    words = ["gates", "--quiet", "--model", str(folder), "--columns", "key", "--format", "jsonl", "--file"]
     assert main([*words, str(tmp_path / "in.csv")]) == 1
-    assert "no column 'key' among 'id', 'text'; name one of these with --keep\n" in capsys.readouterr().err
+    assert "no column 'key' among 'id', 'text'; name one of these with --columns\n" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["gates", "--keep", "0.8", "Rain."])
-    assert "--keep 0.8: this option names columns; did you mean --keep-meaning 0.8?" in capsys.readouterr().err
+        main(["gates", "--keep", "id", "Rain."])
+    assert "takes a cosine such as 0.8, got 'id'; other columns come along with --columns id" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "in.txt")]) == 1
-    assert "the format 'text' has no columns; leave out --keep\n" in capsys.readouterr().err
+    assert "the format 'text' has no columns; leave out --columns\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--file", "-", "--input-format", "tsv", "--field", "body"], ["-"], ["--file", "-"]])
