@@ -172,7 +172,7 @@ def test_faulty_input_is_one_sentence_and_exit_one(
         (["gates", "--output", "x.doc", "x"], "the suffix '.doc' names no format"),
         (["gates", "--input-format", "tsv", "x"], "--input-format is the format of --file"),
         (["gates", "--columns", "id", "--format", "jsonl"], "--columns names columns of --file"),
-        (["gates", "--columns", "id", "--file", "a.csv"], "--columns is for the formats jsonl, csv, tsv, parquet, whose records"),
+        (["gates", "--columns", "id", "--file", "a.csv"], "--columns is for the formats jsonl, csv, tsv, parquet"),
         (["gates", "--selector", "all", "--format", "csv", "x"], "a row of csv has the words of one selector: name one"),
         (["gates", "--columns", "rate", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),
         (["gates", "--columns", "rates", "--file", "a.csv", "--format", "jsonl"], "every record has a field of this name"),

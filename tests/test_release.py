@@ -85,8 +85,7 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     script = str(python.parent / "hardkuma")
     assert run(script, "--version") == f"hardkuma {hardkuma.__version__}\n"
     assert (
-        run(script, "gates", "--keep", "0.8", TEXT)
-        == "Our flight to [Oslo] was [delayed] by heavy [snow].  (keeps 0.83)\n"
+        run(script, "gates", "--keep", "0.8", TEXT) == "Our flight to [Oslo] was [delayed] by heavy [snow].  (keeps 0.83)\n"
     )
     where = run(str(python), "-c", "import hardkuma; print(hardkuma.__file__)")
     assert where.strip() == str(site / "hardkuma" / "__init__.py")

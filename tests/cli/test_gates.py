@@ -424,10 +424,8 @@ def test_a_table_says_what_is_kept(
     assert float(rows[0]["kept"]) == pytest.approx(record["kept"], abs=1e-5) and rows[1]["kept"] == ""
     file = io.TextIOWrapper(io.BytesIO(b"id;text\n7;marie\n"))
     monkeypatch.setattr("sys.stdin", file)
-    assert (
-        main(["gates", "--model", str(folder), "--file", "-", "--input-format", "csv", "--columns", "id", "--format", "csv"])
-        == 0
-    )
+    words = ["gates", "--model", str(folder), "--file", "-", "--input-format", "csv", "--columns", "id", "--format", "csv"]
+    assert main(words) == 0
     assert capsys.readouterr().out.startswith("id,text,words\n7,marie,")
 
 
