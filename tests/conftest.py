@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.forks import ForkServer
+from tests.forks import IMPORTS, TRAINING, ForkServer
 
 if TYPE_CHECKING:
     import torch
@@ -284,8 +284,8 @@ def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[ForkServer]:
-    """Forks of an interpreter that has imported torch and transformers, and nothing of ours."""
-    with ForkServer() as server:
+    """Forks of an interpreter that has imported torch, transformers and what training needs, and nothing of ours."""
+    with ForkServer(imports=f"{IMPORTS}\n{TRAINING}") as server:
         yield server
 
 
