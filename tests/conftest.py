@@ -5,6 +5,7 @@ torch and transformers are imported where they are used: the process that hands 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -338,6 +339,12 @@ def keep_together(item: pytest.Item) -> None:
     groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
     if groups and hasattr(item.config, "workerinput") and hasattr(item, "_id"):
         item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage, which training asks for again and again, pass over what was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:
