@@ -5,6 +5,7 @@ torch and transformers are imported where they are used: the process that hands 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.forks import ForkServer
+from tests.forks import IMPORTS, TRAINING, ForkServer
 
 if TYPE_CHECKING:
     import torch
@@ -284,8 +285,8 @@ def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[ForkServer]:
-    """Forks of an interpreter that has imported torch and transformers, and nothing of ours."""
-    with ForkServer() as server:
+    """Forks of an interpreter that has imported torch, transformers and what training needs, and nothing of ours."""
+    with ForkServer(imports=f"{IMPORTS}\n{TRAINING}") as server:
         yield server
 
 
@@ -324,8 +325,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if PROCESSES.intersection(fixtures) or SLOW.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
+        keep_together(item)
     # Slow ones first, so that no worker is left alone with one at the end.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def keep_together(item: pytest.Item) -> None:
+    """Put the item's group behind its id, where pytest-xdist's scheduler looks for it.
+
+    pytest-xdist 3.8 writes it to where pytest 9.2 does not look any more, and each worker makes what the group shares
+    (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    """
+    groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
+    if groups and hasattr(item.config, "workerinput") and hasattr(item, "_id"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage, which training asks for again and again, pass over what was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

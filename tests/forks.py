@@ -1,4 +1,4 @@
-"""Processes that cost no imports: a server imports torch and transformers once, then forks for every piece of code.
+"""Processes that cost no imports: a server imports torch, transformers and more once, then forks for every piece of code.
 
 A fork is what a new interpreter is after these imports: memory, working folder, arguments, streams and signals are its own,
 and nothing of the test process is in it. What the imports themselves do, and what libraries read from the environment while
@@ -24,6 +24,14 @@ from pathlib import Path
 # `python -m hardkuma`, its arguments being the fork's.
 COMMAND = "import runpy; runpy.run_module('hardkuma', run_name='__main__', alter_sys=True)"
 IMPORTS = "import torch; from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline"
+# What training and its report import besides, where it is installed.
+TRAINING = """
+for name in ("accelerate", "datasets", "matplotlib.backends.backend_agg", "matplotlib.figure", "sentence_transformers"):
+    try:
+        __import__(name)
+    except ImportError:
+        pass
+"""
 
 
 class Fork:

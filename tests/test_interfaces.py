@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -306,7 +305,7 @@ def test_the_command(
     check([shown(json.loads(line)) for line in capsys.readouterr().out.split("\n")[:-1]], chosen)
 
 
-@pytest.mark.parametrize("case", ["two"], indirect=True)  # tracing takes seconds, and it has all that a graph may have
+@pytest.mark.parametrize("case", ["released"], indirect=True)  # tracing takes seconds
 def test_the_command_and_the_pipeline_by_onnxruntime(
     case: Case,
     expected: Answers,
@@ -314,7 +313,8 @@ def test_the_command_and_the_pipeline_by_onnxruntime(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In fp32, which is the same to rounding; tests/apps/export/test_backends.py has int8 and the other selector."""
+    """In fp32, which is the same to rounding. In tests/apps/export, test_backends.py has int8 and the other selector, and
+    test_onnx.py the graphs of all selectors, which give what `test_tensors` makes words of."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     folder = tmp_path_factory.mktemp("onnx")
@@ -441,26 +441,6 @@ def test_sentence_embeddings(case: Case) -> None:
         for embedding in ("rationale", "complement"):
             found = case.model.sentence_features(*tensors, embedding=embedding, **options, **case.named)["embedding"]
             assert torch.allclose(found, out[f"{embedding}_embedding"], atol=1e-5)
-
-
-@pytest.mark.slow  # the export
-def test_onnx(case: Case, expected: Answers, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    from hardkuma.apps.export.onnx import export_onnx
-
-    # Once for one selector alone, once for all side by side.
-    texts = ["Marie Curie moved to Paris.", "It rained."]
-    report = export_onnx(case.model, tmp_path / "out", texts, int8=False, **case.named)
-    assert report["selectors"] == ([case.selector] if case.named else case.model.config.names)
-    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-
-    def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        feed = {name: value.numpy().astype(np.int64) for name, value in inputs.items()}
-        probs = torch.from_numpy(session.run(["gate_probs"], feed)[0])
-        return probs if probs.ndim == 2 else probs[:, report["selectors"].index(case.selector)]
-
-    check(list(joined(TEXTS, case, run)), expected)
 
 
 # ---- selectors without names: one at a time, the first by default -----------------------------------------------------

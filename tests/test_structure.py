@@ -147,3 +147,9 @@ def test_what_is_against_the_order_is_found(file: str, source: str, problem: str
         (tmp_path / name).write_text(text)
     found = find_problems(tmp_path)
     assert found == [] if problem is None else any(line.startswith(problem) for line in found), found
+
+
+@pytest.mark.xdist_group("structure")
+def test_a_group_of_tests_stays_in_one_worker(request: pytest.FixtureRequest) -> None:
+    """Where there are workers, pytest-xdist finds the group behind the id (see `keep_together` in tests/conftest.py)."""
+    assert request.node.nodeid.endswith("@structure") == hasattr(request.config, "workerinput")

@@ -65,7 +65,7 @@ def test_counts_spread_and_places_are_those_of_the_texts(model: HardKumaModel) -
     json.dumps(terms)
 
 
-def test_a_stream_gives_each_document_by_itself(model: HardKumaModel) -> None:
+def test_a_stream_gives_each_document_by_itself(model: HardKumaModel, make_model: Callable) -> None:
     rows = list(stream_terms(model, iter(TEXTS), 5))
     assert [len(row) > 0 for row in rows] == [True, True, False, False]
     for text, row in zip(TEXTS, rows, strict=True):
@@ -78,7 +78,7 @@ def test_a_stream_gives_each_document_by_itself(model: HardKumaModel) -> None:
             seen.append(text)
             yield text
 
-    next(stream_terms(model, texts(), 5))  # type: ignore[arg-type]
+    next(stream_terms(make_model(), texts(), 5))  # type: ignore[arg-type]
     assert len(seen) < 40, "documents are read as they are needed"
 
 

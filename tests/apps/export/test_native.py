@@ -83,7 +83,7 @@ def test_an_encoder_without_a_stock_class_is_refused(make_model: Callable, tmp_p
 
 
 def test_the_command_on_the_released_head(forks: ForkServer, tmp_path: Path) -> None:
-    done = forks.run(COMMAND, "export", "native", "--output", tmp_path / "out", "--sentences", "300", "--quiet")
+    done = forks.run(COMMAND, "export", "native", "--output", tmp_path / "out", "--sentences", "150", "--quiet")
     assert done.returncode == 0, done.stderr
     reported = json.loads((tmp_path / "out" / "agreement.json").read_text())["gates"]
     assert reported["auroc"] > 0.9 and f"AUROC {reported['auroc']:.3f}" in done.stdout

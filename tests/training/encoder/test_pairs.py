@@ -145,7 +145,6 @@ def test_pairs_draw_texts_together_and_negatives_matter(words: Callable[..., lis
 @pytest.mark.parametrize(
     ("recipe", "changes"),
     [
-        ("pairs", {}),
         ("pairs", {"columns": "[text, positive, negative]", "learn_temperature": "true"}),
         ("pairs", {"mine_negatives": 1, "view": "{random_deletion: {rate: 0.3}}"}),
         ("pairs", {"objective": "bilinear", "mlm_weight": 0.3}),

@@ -176,7 +176,7 @@ def test_capitals_that_mark_nouns_are_found_out(capsys: pytest.CaptureFixture[st
 
 def test_where_capitals_mark_nouns_a_name_is_two_of_them(tmp_path: Path) -> None:
     model = fresh_model()
-    store = build_store(model, GERMAN * 25, tmp_path, None)
+    store = build_store(model, GERMAN * 25, tmp_path, "float16")
     vocabulary = Vocabulary.read(model.tokenizer, model.config.vocab_size)
     words = next(iter(_words(store.read(np.array([2]), model), vocabulary, nouns=True)))
     starts = model.tokenizer.convert_ids_to_tokens(store.tokens([2])["input_ids"][0][words.firsts])
