@@ -325,20 +325,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if PROCESSES.intersection(fixtures) or SLOW.search(item.nodeid):
             item.add_marker(pytest.mark.slow)
-        keep_together(item)
     # Slow ones first, so that no worker is left alone with one at the end.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
-def keep_together(item: pytest.Item) -> None:
-    """Put the item's group behind its id, where pytest-xdist's scheduler looks for it.
-
-    pytest-xdist 3.8 writes it to where pytest 9.2 does not look any more, and each worker makes what the group shares
-    (https://github.com/pytest-dev/pytest-xdist/issues/1386).
-    """
-    groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
-    if groups and hasattr(item.config, "workerinput") and hasattr(item, "_id"):
-        item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
 
 
 def pytest_collection_finish() -> None:
