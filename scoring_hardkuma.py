@@ -560,8 +560,8 @@ class ScoredText:
 
     @property
     def ranks_with_negations(self) -> list[int]:
-        """The same, but a negation has the place of the best of the words that it denies: nobody wants one without the
-        other.
+        """The same, but a negation and what lies between have the place of the best of the words that it denies: nobody
+        wants one without the other.
 
         >>> scored = ScoredText("I can not sleep", [(0, 1), (2, 5), (6, 9), (10, 15)], [0.1, 0.3, 0.2, 0.9], 1, 0.5)
         >>> scored.ranks, scored.ranks_with_negations
@@ -573,7 +573,9 @@ class ScoredText:
                 end = i + 1
                 while end < len(ranks) and end <= i + DENIED and self.joins(end):
                     end += 1
-                result[i] = min(ranks[i:end])
+                denied = min(range(i + 1, end), key=ranks.__getitem__, default=i)
+                for j in range(i, denied):
+                    result[j] = min(result[j], ranks[denied])
         return result
 
     def select(self, rate: float | None = None, threshold: float | None = None, phrases: bool = False) -> Record:

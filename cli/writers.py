@@ -81,7 +81,8 @@ class SequentialFormat:
     def _table(self, record: Record) -> str:
         text = record["text"]
         words = "; ".join(text[span["start"] : span["end"]] for span in record["spans"])
-        fields = {**record, "words": words}
+        kept = record.get("kept")
+        fields = {**record, "words": words, "kept": "" if kept is None else f"{kept:.4f}"}
         return self._row([_as_text(fields[name]) or "" for name in self._columns])
 
     def _row(self, fields: Sequence[str]) -> str:
