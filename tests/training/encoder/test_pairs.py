@@ -23,7 +23,7 @@ from hardkuma.training.encoder.run import last_checkpoint
 from tests.conftest import WORDS
 from tests.forks import COMMAND, ForkServer
 
-AS_TWO = {"dropout": "false", "evaluate_every": 4}  # what dropout draws is each process' own
+AS_TWO = {"dropout": "false", "evaluate_every": 4, "checkpoint_every": 8}  # what dropout draws is each process' own
 
 
 @pytest.fixture
@@ -133,9 +133,10 @@ def test_mined_negatives_are_the_nearest_positives_of_others(encoder_folder: Pat
 
 
 def test_pairs_draw_texts_together_and_negatives_matter(words: Callable[..., list[str]], tmp_path: Path) -> None:
-    assert main(words("pairs", max_steps=24)) == 0
-    assert main(words("negatives", max_steps=24, columns="[text, positive, negative]")) == 0
-    assert main(words("mined", max_steps=24, mine_negatives=1)) == 0
+    long = {"max_steps": 24, "checkpoint_every": 24}
+    assert main(words("pairs", **long)) == 0
+    assert main(words("negatives", **long, columns="[text, positive, negative]")) == 0
+    assert main(words("mined", **long, mine_negatives=1)) == 0
     found = {name: losses(tmp_path / name) for name in ("pairs", "negatives", "mined")}
     assert all(sum(values[-4:]) < 0.8 * sum(values[:4]) for values in found.values()), found
     # 16 more candidates, of which none is the positive: the loss of the first step is larger.

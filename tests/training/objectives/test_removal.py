@@ -92,14 +92,15 @@ def test_every_setting_makes_a_difference(key: str, store: StateStore) -> None:
 
 
 def test_values_on_disk_are_not_measured_again(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make_run(fresh_model(), TRAIN, store, ROWS)
+    small = {**TRAIN, "sentences": 20, "epochs": 3}
+    first = make_run(fresh_model(), small, store, ROWS)
     assert removal(first).fit(first)
 
     def forbidden(*_: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(subsets, "subset_cosines", forbidden)
-    second = make_run(fresh_model(), TRAIN, store, ROWS)
+    second = make_run(fresh_model(), small, store, ROWS)
     assert removal(second).fit(second)
 
 
