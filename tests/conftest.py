@@ -313,6 +313,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses, config.option.dist = min(WORKERS, os.cpu_count() or 1), "loadgroup"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker goes by the command line, which does not name the distribution; so tell it that there are groups."""
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = True
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
