@@ -40,7 +40,7 @@ def check(model: object, file: Path, outputs: list[str], selector: str | None = 
                 assert np.abs(values - expected[name].numpy()).max() < 1e-4, name
 
 
-# Families that take position ids and that do not; of bert the tests below have both views.
+# Families that take position ids and that do not.
 @pytest.mark.parametrize(("family", "view"), [("roberta", "reencode"), ("mpnet", "reencode"), ("distilbert", "hidden")])
 def test_equals_the_model_at_other_shapes(family: str, view: str, make_model: Callable, tmp_path: Path) -> None:
     model = make_model(family, layers=1, view=view)  # tracing takes seconds, and a second layer is traced as the first
@@ -77,9 +77,9 @@ def test_the_command_writes_several_selectors_a_filtered_embedding_and_int8(
 
 @pytest.mark.parametrize("selector", [None, "entities"])
 def test_gates_of_words(selector: str | None, make_two: Callable, tmp_path: Path) -> None:
-    model = make_two(layers=1, view="reencode")
+    model = make_two(layers=1)
     model.gate_head.surface_log_odds.normal_()
-    rationale = selector is None  # whose encoder is traced a second time
+    rationale = selector is None
     report = export_onnx(model, tmp_path / "out", sentences(20), rationale=rationale, int8=False, selector=selector)
     outputs = ["gate_probs", "anchor_embedding", *(["rationale_embedding"] if rationale else [])]
     check(model, tmp_path / "out" / "model.onnx", outputs, selector)
