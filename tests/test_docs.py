@@ -142,7 +142,8 @@ def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]
 
 def command_lines() -> list[list[str]]:
     """The words of every `hardkuma COMMAND ...` in the documents' shell blocks and in the commands' own help."""
-    shown = [block for document in DOCUMENTS for language in ("sh", "bash", "console") for block in blocks_of(document, language)]
+    shells = ("sh", "bash", "console")
+    shown = [block for document in DOCUMENTS for shell in shells for block in blocks_of(document, shell)]
     shown += [command.EXAMPLES for command in COMMANDS.values()]
     shown = [re.sub(r"\s*\\\n\s*", " ", text) for text in shown]  # a line that goes on
     lines = [line.strip().removeprefix("$ ") for text in shown for line in text.splitlines()]
