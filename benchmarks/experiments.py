@@ -250,14 +250,18 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
     for name in names:
         recipe, changes = DIVISIONS[name]
         runs = []
+        table: dict[str, list[float]] = {}  # of each seed
         for seed in seeds:
             model = train(recipe, {**changes, "seed": seed}, OUTPUT / f"{name.replace(' ', '_').replace(',', '')}-{seed}")
             parts = measure_parts(model, corpus.sentences[:number])
             runs.append(parts)
-            print(f"\n{name}, seed {seed}: NMI {parts.information():.3f}, content words ", end="")
-            print(f"{parts.information(CONTENT_TAGS):.3f}, mean Spearman of two selectors {parts.mean_correlation():.3f}")
+            found = {"NMI": parts.information(), "NMI of content words": parts.information(CONTENT_TAGS)}
+            found["mean Spearman of two selectors"] = parts.mean_correlation()
             for scored, means in division_areas(model, data).items():
-                print(f"{scored}: " + " / ".join(f"{mean:.3f}" for mean in means))
+                found |= {f"{measure}, {scored}": mean for measure, mean in zip(MEASURES, means, strict=True)}
+            for measure, value in found.items():
+                table.setdefault(measure, []).append(value)
+            print(f"\n{name}, seed {seed}: " + ", ".join(f"{measure} {value:.3f}" for measure, value in found.items()))
             print(parts.describe(), flush=True)
             for part, row, rate in zip(parts.names, parts.probabilities, parts.targets, strict=True):
                 selected = np.argsort(-row)[: round(rate * len(row))]
@@ -266,8 +270,18 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
                     f"{part}, its most probable words: " + ", ".join(f"{tag} {n / len(selected):.2f}" for tag, n in counts)
                 )
         if len(runs) > 1:
+            print(f"\n| {name} | seeds {', '.join(map(str, seeds))} | mean ± half of its 95% interval |\n|---|---:|---:|")
+            for measure, values in table.items():
+                cells = (", ".join(f"{value:.3f}" for value in values), mean_over_seeds(values))
+                print(f"| {measure} | {' | '.join(cells)} |")
             stability = stability_of_parts(runs)
             print(f"\n{name}, stability: " + ", ".join(f"{key} {value:.3f}" for key, value in stability.items()))
+
+
+def mean_over_seeds(values: Sequence[float]) -> str:
+    """The mean, and half of its 95% interval by Student's t: what another few seeds could have given."""
+    width = require("scipy.stats", "benchmark").t.ppf(0.975, len(values) - 1) * statistics.stdev(values)
+    return f"{statistics.mean(values):.3f} ± {width / len(values) ** 0.5:.3f}"
 
 
 def match_selectors(first: Parts, second: Parts) -> list[int]:

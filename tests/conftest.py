@@ -39,7 +39,7 @@ WORKERS = 2
 # What is slow to make is made by one worker: all tests that ask for one of these fixtures run there.
 SHARED = ("bare_forks", "cluster", "hub_forks", "outcomes", "ranks", "served", "scored")
 # Tests with a process or a browser of their own are slow, all of them.
-PROCESSES = {"forks", "bare_forks", "hub_forks", "fork_with", "served"}
+PROCESSES = {"forks", "bare_forks", "hub_forks", "run_with", "served"}
 # So are these, by measurement: exporting, training runs, stock tools, and 200 sentences through two libraries.
 SLOW = re.compile(
     r"test_onnx\.py|test_backends\.py|by_onnxruntime|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences"

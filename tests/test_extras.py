@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import make_site
-from tests.forks import COMMAND, ForkServer
+from tests.forks import COMMAND, Fork, ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -118,13 +118,20 @@ def requirements(extras: str) -> list[str]:
     return names
 
 
-@pytest.fixture(scope="module")
-def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ForkServer]]:
-    """fork_with(extras): forks of an interpreter for which the package and these extras are installed, and nothing else."""
-    servers: dict[str, ForkServer] = {}
+# transformers looks for accelerate when it is imported; for what other extras bring, when it is needed.
+IMPORTED_WITH = ("train", "contrast")
+Run = Callable[..., Fork]
 
-    def find(extras: str) -> ForkServer:
-        if extras not in servers:
+
+@pytest.fixture(scope="module")
+def run_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Run]]:
+    """run_with(extras)(code, *arguments, cwd=folder): in a fork of an interpreter for which the package and these extras are
+    installed, and nothing else. Where it can be, torch and transformers are imported once for several extras."""
+    servers: dict[str, ForkServer] = {}
+    sites: dict[str, Path] = {}
+
+    def site_of(extras: str) -> Path:
+        if extras not in sites:
             # dill, by which datasets fingerprints, knows an installed module by the name of its folder.
             site = make_site(tmp_path_factory.mktemp("site-packages"), requirements(extras), (ENCODER,))
             (site / "hardkuma").unlink(missing_ok=True)
@@ -135,23 +142,34 @@ def fork_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
             (information / "METADATA").write_text("Metadata-Version: 2.1\nName: hardkuma\nVersion: 0\n")
             points = [f"{name} = {target}\n" for name, target in PROJECT["entry-points"]["spacy_factories"].items()]
             (information / "entry_points.txt").write_text("".join(["[spacy_factories]\n", *points]))
+            sites[extras] = site
+        return sites[extras]
+
+    def find(extras: str) -> Run:
+        own = extras if extras in IMPORTED_WITH else ""
+        if own not in servers:
             kept = ("PATH", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA")
             environment = {name: os.environ[name] for name in kept if name in os.environ}
-            environment |= {"PYTHONPATH": str(site), "HOME": str(tmp_path_factory.mktemp("home"))}
-            servers[extras] = ForkServer("-S", environment=environment)  # -S leaves the machine's own packages out
-        return servers[extras]
+            environment |= {"PYTHONPATH": str(site_of(own)), "HOME": str(tmp_path_factory.mktemp("home"))}
+            servers[own] = ForkServer("-S", environment=environment)  # -S leaves the machine's own packages out
+        begin = "" if extras == own else f"import sys; sys.path.insert(0, {str(site_of(extras))!r})\n"
+        return lambda code, *arguments, **options: servers[own].run(begin + code, *arguments, **options)
 
     yield find
     for server in servers.values():
         server.__exit__()
 
 
-# Cases with the same extras share a server, so they stay in one worker.
+# Cases that share a server stay in one worker.
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.xdist_group(f"extras {extras}")) for case, (extras, _) in CASES.items()]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.xdist_group(f"extras {extras if extras in IMPORTED_WITH else ''}"))
+        for case, (extras, _) in CASES.items()
+    ],
 )
 def test_works_with_the_named_extras_alone(
-    case: str, fork_with: Callable[[str], ForkServer], make_model: Callable, tmp_path: Path
+    case: str, run_with: Callable[[str], Run], make_model: Callable, tmp_path: Path
 ) -> None:
     extras, what = CASES[case]
     # The quickest to trace, which has nothing to quantise, unlike that of export-onnx.
@@ -163,7 +181,7 @@ def test_works_with_the_named_extras_alone(
         model.tokenizer.save_pretrained(tmp_path / "tiny")
     (tmp_path / "some.txt").write_text("Marie moved to Paris.\nRain again in Warsaw.\n")
     code, *words = [COMMAND, *what] if isinstance(what, list) else [what]
-    done = fork_with(extras).run(code, *words, cwd=tmp_path)
+    done = run_with(extras)(code, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     if case.startswith("gates-"):
         assert (tmp_path / what[-1]).stat().st_size > 100
@@ -187,17 +205,17 @@ MISSING = {
 
 @pytest.mark.xdist_group("extras ")
 @pytest.mark.parametrize("extra", MISSING)
-def test_a_missing_extra_is_named(extra: str, fork_with: Callable[[str], ForkServer], tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(extra: str, run_with: Callable[[str], Run], tmp_path: Path) -> None:
     (tmp_path / "some.txt").write_text("Marie moved to Paris.\n")
-    done = fork_with("").run(COMMAND, *MISSING[extra], cwd=tmp_path)
+    done = run_with("")(COMMAND, *MISSING[extra], cwd=tmp_path)
     assert done.returncode == 1 and f"pip install 'hardkuma[{extra}]'" in done.stderr, done.stderr[-3000:]
     assert "Traceback" not in done.stderr and extra in PROJECT["optional-dependencies"]
 
 
 @pytest.mark.xdist_group("extras ")
 def test_an_engine_that_is_missing_is_replaced_where_that_was_asked_for(
-    fork_with: Callable[[str], ForkServer], tmp_path: Path
+    run_with: Callable[[str], Run], tmp_path: Path
 ) -> None:
-    done = fork_with("").run(COMMAND, "gates", "Paris", "--backend", "auto", cwd=tmp_path)
+    done = run_with("")(COMMAND, "gates", "Paris", "--backend", "auto", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout == "[Paris]\n"
     assert "backend torch, since onnx cannot be had" in done.stderr and "pip install 'hardkuma[onnx]'" in done.stderr
