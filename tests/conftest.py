@@ -31,6 +31,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Tiny models are no quicker on two threads, and two workers would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A process that is killed leaves what it has written; only a power cut needs the disk, for which hundreds of saves would wait
+# 10 ms a file. tests/common/test_files.py sees that the disk is asked.
+os.fsync = lambda descriptor: None  # type: ignore[assignment]
 # The code of checkpoints that are loaded with trust_remote_code: workers must not write each other's files.
 MODULES = Path(tempfile.gettempdir(), f"hardkuma-modules-{os.getpid()}")
 os.environ["HF_MODULES_CACHE"] = str(MODULES)
