@@ -523,7 +523,13 @@ class HardKumaPreTrainedModel(PreTrainedModel):
             "frame_token_ids": frame_token_ids(parts.tokenizer),
             "max_seq_length": parts.max_seq_length,
         }
-        return cls._assemble(parts, HardKumaConfig(**{**of_encoder, **config}))
+        model = cls._assemble(parts, HardKumaConfig(**{**of_encoder, **config}))
+        head, language = model._base().gate_head, model.config.language
+        with torch.no_grad():
+            head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
+            if head.roles is not None:
+                head.roles.copy_(token_roles(parts.tokenizer, len(head.roles), language))
+        return model
 
     @classmethod
     def _assemble(cls, parts: EncoderParts, config: HardKumaConfig) -> Self:
@@ -535,10 +541,6 @@ class HardKumaPreTrainedModel(PreTrainedModel):
         base = model._base()
         for projection, weights in zip(base.projections, parts.projection_weights, strict=True):
             projection.linear.load_state_dict(weights)
-        with torch.no_grad():
-            base.gate_head.input_center.copy_(embedding_table(parts.encoder).float().mean(0))
-            if base.gate_head.roles is not None:
-                base.gate_head.roles.copy_(token_roles(parts.tokenizer, len(base.gate_head.roles), config.language))
         model.tokenizer = parts.tokenizer
         if config.view == "hidden" and set(config.pooling_modes) & {"cls", "lasttoken"}:
             logger.warning(

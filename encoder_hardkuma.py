@@ -487,7 +487,7 @@ def fingerprint(encoder: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().to(torch.float32).contiguous().numpy().tobytes())
+        digest.update(tensor.detach().cpu().to(torch.float32).contiguous().view(-1).numpy())
     return digest.hexdigest()
 
 

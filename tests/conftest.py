@@ -31,8 +31,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Tiny models are no quicker on two threads, and two workers would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A process that is killed leaves what it has written; only a power cut needs the disk, for which hundreds of saves would wait
-# 10 ms a file. tests/common/test_files.py sees that the disk is asked.
+# Huge pages, for the processes that are started from here: thousands of models come and go, page by page otherwise.
+os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+# A process that is killed leaves what it has written; only a power cut needs the disk, for which every file would wait some
+# 10 ms. tests/common/test_files.py sees that the disk is asked.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 # The code of checkpoints that are loaded with trust_remote_code: workers must not write each other's files.
 MODULES = Path(tempfile.gettempdir(), f"hardkuma-modules-{os.getpid()}")
@@ -48,7 +50,7 @@ SLOW = re.compile(
     r"test_onnx\.py|test_backends\.py|by_onnxruntime|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences"
 )
 # shap compiles for seconds when it is first called.
-SHAP = re.compile(r"[\[._]shap(ley)?[\]_]")
+SHAP = re.compile(r"[\[._]shap(ley)?[\]_-]")
 
 WORDS = """
 the a of in to and is was on for with at by from it that this as are be has have not will can more new one two

@@ -27,12 +27,12 @@ CASES = {
     "gates": ("", ["gates", TEXT]),
     "gates-parquet": ("parquet", ["gates", TEXT, "--output", "out.parquet"]),
     "gates-html": ("", ["gates", TEXT, "--output", "out.html"]),
-    "gates-onnx": ("onnx", ["gates", TEXT, "--model", "model", "--backend", "onnx", "--output", "out.jsonl"]),
     "pair": ("", ["pair", TEXT, "Curie went to France."]),
     "search": ("", ["search", "index", "--build", "some.txt", "--quiet"]),
     "terms": ("", ["terms", "some.txt", "--quiet"]),
     "adapt": ("", ["adapt", "--data", "some.txt", "--output", "adapted"]),
     "export-native": ("", ["export", "native", "--model", "model", "--output", "out", "--sentences", "60"]),
+    # The same graphs as `gates --backend onnx` has, and more.
     "export-onnx": ("onnx", ["export", "onnx", "--model", "model", "--output", "out", "--data", "some.txt"]),
     "spacy": (
         "spacy",
@@ -125,8 +125,8 @@ Run = Callable[..., Fork]
 
 @pytest.fixture(scope="module")
 def run_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Run]]:
-    """run_with(extras)(code, *arguments, cwd=folder): in a fork of an interpreter for which the package and these extras are
-    installed, and nothing else. Where it can be, torch and transformers are imported once for several extras."""
+    """run_with(extras)(code, *arguments, cwd=folder): in a fork of an interpreter for which the package and these extras
+    are installed, and nothing else. Where it can be, torch and transformers are imported once for several extras."""
     servers: dict[str, ForkServer] = {}
     sites: dict[str, Path] = {}
 
@@ -172,8 +172,7 @@ def test_works_with_the_named_extras_alone(
     case: str, run_with: Callable[[str], Run], make_model: Callable, tmp_path: Path
 ) -> None:
     extras, what = CASES[case]
-    # The quickest to trace, which has nothing to quantise, unlike that of export-onnx.
-    model = make_model("hardkuma_static") if case == "gates-onnx" else make_model(layers=1)
+    model = make_model(layers=1)
     if isinstance(what, list) and "model" in what:
         model.save_pretrained(tmp_path / "model")
     if "tiny" in what:

@@ -11,7 +11,7 @@ import pytest
 
 from hardkuma import HardKumaModel, load_released
 from hardkuma.apps.ray import Outputs, cluster
-from hardkuma.apps.ray.cluster import ROWS, Shard, ShardWorker, list_shards, remove_partial, waiting_shards, write_shard
+from hardkuma.apps.ray.cluster import Shard, ShardWorker, list_shards, remove_partial, waiting_shards, write_shard
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -22,11 +22,14 @@ def released() -> HardKumaModel:
     return load_released()[0]
 
 
-def test_a_shard_of_several_batches_and_one_without_rows(released: HardKumaModel, tmp_path: Path) -> None:
-    long = pa.table({"n": list(range(ROWS + 3)), "text": ["Rain."] * (ROWS + 3)})
+def test_a_shard_of_several_batches_and_one_without_rows(
+    released: HardKumaModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ROWS", 40)
+    long = pa.table({"n": list(range(83)), "text": ["Rain."] * 83})
     pq.write_table(long, tmp_path / "long.parquet")
     pq.write_table(long.slice(0, 0), tmp_path / "empty.parquet")
-    for name, rows in (("long", ROWS + 3), ("empty", 0)):
+    for name, rows in (("long", 83), ("empty", 0)):
         shard = Shard(f"{tmp_path}/{name}.parquet", f"{tmp_path}/out/{name}.parquet")
         assert waiting_shards([shard], f"{tmp_path}/out") == [shard]
         assert write_shard(released, shard, Outputs(add=["terms"])) == rows

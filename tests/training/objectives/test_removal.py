@@ -18,8 +18,8 @@ from hardkuma.training.run import Run
 from hardkuma.training.store import StateStore
 from tests.training.conftest import build_store, make_run
 
-TRAIN = {"objective": "removal", "sentences": 150, "epochs": 10}
-ROWS = np.arange(150)
+TRAIN = {"objective": "removal", "sentences": 80, "epochs": 10}
+ROWS = np.arange(80)
 MEANING = {
     "unit": "word",
     "layer": [0.5, 1.0],
@@ -50,7 +50,7 @@ def fresh_model(**config: object) -> HardKumaModel:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> StateStore:
-    texts = list(bundled_texts())[:200]
+    texts = list(bundled_texts())[:120]
     return build_store(fresh_model(), texts, tmp_path_factory.mktemp("store"), "float16")
 
 
@@ -61,13 +61,13 @@ def removal(run: Run) -> Removal:
 
 
 def test_fitted_gates_are_more_faithful_and_the_same_twice(store: StateStore) -> None:
-    held_out, models = np.arange(150, 200), []
+    held_out, models = np.arange(80, 120), []
     for _ in range(2):
         run = make_run(fresh_model(), TRAIN, store, ROWS)
         before = selection_quality(run.model, store, held_out)
         assert removal(run).fit(run)
         done = removal(run).outcome
-        assert done.sentences <= 150 and done.subsets == 2 * done.sentences and done.unexplained < 0.9
+        assert done.sentences <= 80 and done.subsets == 2 * done.sentences and done.unexplained < 0.9
         after = selection_quality(run.model, store, held_out)
         assert after.sufficiency > before.sufficiency + 0.1 and after.remainder < before.remainder - 0.05
         assert float(mean_rate(run.model, store, ROWS)[0]) == pytest.approx(0.3, rel=0.05), "at its target rate"
@@ -79,16 +79,15 @@ def test_fitted_gates_are_more_faithful_and_the_same_twice(store: StateStore) ->
     assert report.entries[0]["unexplained"] == done.unexplained
 
 
-@pytest.mark.parametrize("key", ["sentences", "subsets", "epochs", "learning_rate"])
-def test_every_setting_makes_a_difference(key: str, store: StateStore) -> None:
+def test_every_setting_makes_a_difference(store: StateStore) -> None:
     """`--epochs 1` and `--epochs 40` gave the same weights, as did 13 other keys."""
     small = {**TRAIN, "sentences": 20, "epochs": 3}
     weights = []
-    for train in (small, {**small, key: {"sentences": 30, "subsets": 4, "epochs": 4, "learning_rate": 0.01}[key]}):
-        run = make_run(fresh_model(), train, store, ROWS)
+    for changed in ({}, {"sentences": 30}, {"subsets": 4}, {"epochs": 4}, {"learning_rate": 0.01}):
+        run = make_run(fresh_model(), {**small, **changed}, store, ROWS)
         assert removal(run).fit(run)
         weights.append(run.model.gate_head.selectors[0].hidden.weight)
-    assert not torch.equal(*weights)
+        assert not any(torch.equal(weights[-1], other) for other in weights[:-1]), changed
 
 
 def test_values_on_disk_are_not_measured_again(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
