@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+import hardkuma.apps.export.onnx as graphs
 from hardkuma.__main__ import main
 from hardkuma.apps.export.onnx import export_onnx
 from hardkuma.words_hardkuma import NUM_SURFACE_CLASSES
@@ -22,7 +23,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 
-def check(model: object, file: Path, outputs: list[str], selector: str | None = None) -> None:
+def check(model: object, file: Path, outputs: list[str]) -> None:
     session = onnxruntime.InferenceSession(str(file))
     assert [output.name for output in session.get_outputs()] == outputs
     for texts in (SENTENCES, SENTENCES[:1], SENTENCES[3:4], SENTENCES * 3):
@@ -34,7 +35,7 @@ def check(model: object, file: Path, outputs: list[str], selector: str | None = 
                 given["continues"] = torch.randint(0, 2, ids.shape)
             assert [item.name for item in session.get_inputs()] == list(given)
             with torch.no_grad():
-                expected = model(**given, selector=selector)
+                expected = model(**given)
             feed = {name: value.numpy() for name, value in given.items()}
             for name, values in zip(outputs, session.run(None, feed), strict=True):
                 assert np.abs(values - expected[name].numpy()).max() < 1e-4, name
@@ -75,28 +76,32 @@ def test_the_command_writes_several_selectors_a_filtered_embedding_and_int8(
     assert AutoTokenizer.from_pretrained(out).model_max_length == 40
 
 
-@pytest.mark.parametrize(("family", "selector"), [("roberta", None), ("hardkuma_static", "entities")])
-def test_gates_of_words(family: str, selector: str | None, make_two: Callable, tmp_path: Path) -> None:
-    model = make_two(family, layers=1)
+def test_gates_of_words(make_two: Callable, tmp_path: Path) -> None:
+    model = make_two("roberta", layers=1)
     model.gate_head.surface_log_odds.normal_()
-    rationale = selector is None
-    report = export_onnx(model, tmp_path / "out", sentences(20), rationale=rationale, int8=False, selector=selector)
-    outputs = ["gate_probs", "anchor_embedding", *(["rationale_embedding"] if rationale else [])]
-    check(model, tmp_path / "out" / "model.onnx", outputs, selector)
-    names = ["meaning", "entities"] if selector is None else [selector]
-    assert report["selectors"] == names and report["inputs"][-1] == "continues"
+    report = export_onnx(model, tmp_path / "out", sentences(20), rationale=True, int8=False)
+    check(model, tmp_path / "out" / "model.onnx", ["gate_probs", "anchor_embedding", "rationale_embedding"])
+    assert report["selectors"] == ["meaning", "entities"] and report["inputs"][-1] == "continues"
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-    assert session.get_modelmeta().custom_metadata_map["selectors"] == ",".join(names)
+    assert session.get_modelmeta().custom_metadata_map["selectors"] == "meaning,entities"
     card = (tmp_path / "out" / "README.md").read_text()
     found = run_example(card, tmp_path / "out")
     assert found["selected"].shape == found["ids"].shape and not found["continues"][:, 0].any()
-    if selector is None:
-        assert "`meaning` (0), `entities` (1)" in card and "[:, 0]  # of meaning" in card
-    else:
-        assert "those of the selector `entities`" in card
+    assert "`meaning` (0), `entities` (1)" in card and "[:, 0]  # of meaning" in card
     with pytest.raises(ValueError, match="no selector 'x': this model has 'meaning', 'entities'"):
         export_onnx(model, tmp_path / "none", sentences(20), selector="x")
     assert not (tmp_path / "none").exists()
+
+
+def test_one_selector_of_several(make_two: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written about it; tests/apps/export/test_backends.py has the graph, whose tracing takes seconds."""
+    traced = []
+    monkeypatch.setattr(graphs, "write_graph", lambda graph, path, feed: traced.append(graph) or path.write_bytes(b""))
+    monkeypatch.setattr(graphs, "measure_difference", lambda *_: (0.0, 0.0))
+    report = export_onnx(make_two(layers=1), tmp_path / "out", sentences(20), int8=False, selector="entities")
+    assert traced[0].selector == "entities" and traced[0].outputs == ["gate_probs", "anchor_embedding"]
+    assert report["selectors"] == ["entities"]
+    assert "those of the selector `entities`" in (tmp_path / "out" / "README.md").read_text()
 
 
 def run_example(card: str, folder: Path) -> dict[str, object]:
