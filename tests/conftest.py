@@ -31,8 +31,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # Tiny models are no quicker on two threads, and two workers would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Huge pages, for the processes that are started from here: thousands of models come and go, page by page otherwise.
-os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 # A process that is killed leaves what it has written; only a power cut needs the disk, for which every file would wait some
 # 10 ms. tests/common/test_files.py sees that the disk is asked.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]

@@ -421,7 +421,7 @@ def test_every_process_has_the_weights_and_the_names(
 
 
 def test_two_processes_resume_to_the_bit(arguments: Callable, forks: ForkServer, tmp_path: Path) -> None:
-    extra = {"train.max_steps": 40, "train.epochs": 5}
+    extra = {"train.max_steps": 24, "train.epochs": 3}
     start_two(forks, arguments("whole", **extra))
     cut = forks.start_ranks(2, TRAIN, *arguments("cut", **extra), ACCELERATE_USE_CPU="true")
     while not loop.checkpoints(tmp_path / "cut" / "checkpoints") and cut[0].poll() is None:

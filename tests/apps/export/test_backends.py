@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -95,17 +94,31 @@ def check_tensors(gates: OnnxGates, model: HardKumaModel, selector: str | None) 
     assert torch.allclose(found, wanted, atol=1e-5)
 
 
-def test_all_selectors_side_by_side_of_an_encoder_without_attention(cache: Path) -> None:
-    # One read: tracing them takes longest, and tests/apps/export/test_onnx.py has them all.
+def test_all_selectors_side_by_side_and_changed_weights_are_another_export(cache: Path) -> None:
+    """Of an encoder without attention, and with one read: the quickest to trace. tests/apps/export/test_onnx.py has all."""
     read = {"reads": ["state"], "layer": -1}
     model = surfaced(build_two_selectors("hardkuma_static", selectors={"meaning": read, "entities": read}))
     gates = OnnxGates(model, precision="fp32")
-    ours, theirs = (gate_records(one, TEXTS, selector="all") for one in (gates, model))
-    for one, other in zip(ours, theirs, strict=True):
-        for word, wanted in zip(one["words"], other["words"], strict=True):
-            assert word["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
-            assert word["selected"] == wanted["selected"]
-    check_tensors(gates, model, None)
+
+    def check_records() -> None:
+        ours, theirs = (gate_records(one, TEXTS, selector="all") for one in (gates, model))
+        for one, other in zip(ours, theirs, strict=True):
+            for word, wanted in zip(one["words"], other["words"], strict=True):
+                assert word["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+                assert word["selected"] == wanted["selected"]
+        check_tensors(gates, model, None)
+
+    check_records()
+    keys = {gates._key(None)}
+    for parameters in (model.encoder.parameters(), model.gate_head.parameters()):
+        before = probabilities(model)
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        assert not np.allclose(before, probabilities(model), atol=1e-3)
+        keys.add(gates._key(None))
+    assert len(keys) == 3
+    check_records()  # not those of the old weights
     assert OnnxGates(model, precision="int8").prepare() == "fp32", "there is nothing to quantise"
 
 
@@ -145,23 +158,6 @@ def test_an_export_is_made_once(two: HardKumaModel, cache: Path, monkeypatch: py
     changed = type(two)(two.config)
     assert len(names | {backends.export_key(changed, "entities", "fp32")}) == 4
     assert not list(cache.glob(".*")), "nothing is left over"
-
-
-def test_changed_weights_are_another_export(cache: Path, make_model: Callable) -> None:
-    model = make_model("hardkuma_static", seed=3)  # the quickest to trace
-    gates = OnnxGates(model, precision="fp32")
-    probabilities_of = partial(probabilities, selector="meaning")
-    assert np.allclose(probabilities_of(gates), probabilities_of(model), atol=1e-5)
-    keys = {gates._key("meaning")}
-    for parameters in (model.encoder.parameters(), model.gate_head.parameters()):
-        before = probabilities_of(model)
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-        assert not np.allclose(before, probabilities_of(model), atol=1e-3)
-        keys.add(gates._key("meaning"))
-    assert len(keys) == 3
-    assert np.allclose(probabilities_of(gates), probabilities_of(model), atol=1e-5), "not those of the old weights"
 
 
 def test_changed_code_is_another_export() -> None:

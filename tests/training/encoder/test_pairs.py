@@ -181,7 +181,7 @@ def test_two_processes_leave_what_one_leaves(
 @pytest.mark.slow
 def test_two_killed_processes_go_on_to_the_bit(words: Callable[..., list[str]], forks: ForkServer, tmp_path: Path) -> None:
     """With dropout, whose states the two processes have saved apart."""
-    options = {"max_steps": 40, "checkpoint_every": 4, "learn_temperature": "true", "evaluate_every": 50}
+    options = {"max_steps": 24, "checkpoint_every": 4, "learn_temperature": "true", "evaluate_every": 50}
     whole = forks.start_ranks(2, COMMAND, *words("whole", **options), ACCELERATE_USE_CPU="true")
     assert [process.wait() for process in whole] == [0, 0], whole[0].stderr[-3000:]
     cut = forks.start_ranks(2, COMMAND, *words("cut", **options), ACCELERATE_USE_CPU="true")
