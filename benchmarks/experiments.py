@@ -115,7 +115,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "default": {},
     "released": {"recipe": "released"},
     # What `meaning` reads.
-    "released, without isolated words": {"recipe": "released", "meaning.reads": ["state", "pool_share"]},
     "default, without isolated words": {"meaning.reads": ["state", "pool_share"]},
     "default, without states": {"meaning.reads": ["pool_share", "isolated"]},
     "default, states alone": {"meaning.reads": ["state"]},
@@ -125,10 +124,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "default, three layers": {"meaning.layer": [0.0, 0.5, 1.0]},
     "default, gates of tokens": {"meaning.unit": "token", "entities.unit": "token", "entities.backoff": 0.0},
     **{f"released text, {n:,} sentences": {"recipe": "released", "max_sentences": n} for n in (1000, 4000, 16000)},
-    # What `entities` is made of.
-    "default, form alone": {"entities.backoff": 0.0},
-    "default, entities of the last layer": {"entities.layer": -1},
-    "default, 4 passes of form": {"entities.train.epochs": 4},
 }
 
 # Selectors that divide the words: a recipe, and what is changed in it.

@@ -48,7 +48,7 @@ SLOW = re.compile(
     r"test_onnx\.py|test_backends\.py|by_onnxruntime|test_train\.py|test_stock_tools\.py|test_processes\.py|_on_200_sentences"
 )
 # shap compiles for seconds when it is first called.
-SHAP = re.compile(r"[\[._]shap(ley)?[\]_-]")
+SHAP = re.compile(r"[\[._]shap(ley)?[\]_-]|test_methods_find_what_differs")
 
 WORDS = """
 the a of in to and is was on for with at by from it that this as are be has have not will can more new one two
