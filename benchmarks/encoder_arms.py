@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import math
 import shutil
 import statistics
 import sys
@@ -25,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiments import KeptResults
-from scipy.stats import t as student
+from experiments import KeptResults, half_interval
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, get_linear_schedule_with_warmup
@@ -228,7 +226,7 @@ def _interval(values: Sequence[float]) -> str:
     mean = statistics.mean(values)
     if len(values) == 1:
         return f"{mean:+.2f}"
-    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    half = half_interval(values)
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 

@@ -1,6 +1,6 @@
 """Repeat what docs/experiments.md says: train a row, then measure faithfulness and agreement with gold entity words.
 
-    python benchmarks/experiments.py --data FOLDER --rows default released --seeds 0 1 2
+    python benchmarks/experiments.py --data FOLDER --rows default "default, last layer" --seeds 0 1 2
     python benchmarks/experiments.py --data FOLDER --all              every row; --list shows what each changes
     python benchmarks/experiments.py --table                          the tables, from what has been run
     python benchmarks/experiments.py --data FOLDER --encoders mine=runs/mine/model other=ORG/NAME
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -111,9 +112,7 @@ class KeptResults:
 # ---- rows ---------------------------------------------------------------------------------------------------------------
 
 ROWS: dict[str, dict[str, Any]] = {
-    # Both selectors.
     "default": {},
-    "released": {"recipe": "released"},
     # What `meaning` reads.
     "default, without isolated words": {"meaning.reads": ["state", "pool_share"]},
     "default, without states": {"meaning.reads": ["pool_share", "isolated"]},
@@ -245,7 +244,7 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
     for name in names:
         recipe, changes = DIVISIONS[name]
         runs = []
-        table: dict[str, list[float]] = {}  # of each seed
+        table: dict[str, list[float]] = {}  # the values of all seeds, by measure
         for seed in seeds:
             model = train(recipe, {**changes, "seed": seed}, OUTPUT / f"{name.replace(' ', '_').replace(',', '')}-{seed}")
             parts = measure_parts(model, corpus.sentences[:number])
@@ -267,16 +266,16 @@ def show_parts(names: Sequence[str], seeds: Sequence[int], data: Path, number: i
         if len(runs) > 1:
             print(f"\n| {name} | seeds {', '.join(map(str, seeds))} | mean ± half of its 95% interval |\n|---|---:|---:|")
             for measure, values in table.items():
-                cells = (", ".join(f"{value:.3f}" for value in values), mean_over_seeds(values))
-                print(f"| {measure} | {' | '.join(cells)} |")
+                seen = ", ".join(f"{value:.3f}" for value in values)
+                print(f"| {measure} | {seen} | {statistics.mean(values):.3f} ± {half_interval(values):.3f} |")
             stability = stability_of_parts(runs)
             print(f"\n{name}, stability: " + ", ".join(f"{key} {value:.3f}" for key, value in stability.items()))
 
 
-def mean_over_seeds(values: Sequence[float]) -> str:
-    """The mean, and half of its 95% interval by Student's t: what another few seeds could have given."""
-    width = require("scipy.stats", "benchmark").t.ppf(0.975, len(values) - 1) * statistics.stdev(values)
-    return f"{statistics.mean(values):.3f} ± {width / len(values) ** 0.5:.3f}"
+def half_interval(values: Sequence[float]) -> float:
+    """Half of the 95% interval of the mean of two or more values, by Student's t."""
+    student = require("scipy.stats", "benchmark").t
+    return float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def match_selectors(first: Parts, second: Parts) -> list[int]:

@@ -158,7 +158,7 @@ def with_interval(values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarr
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
-    """Of what has a number for each rate, all three."""
+    """A line for each set and row; a column that has a number for each rate shows all three."""
     columns = ("all", "alone", "rest", "sufficiency", "comprehensiveness")
     print(f"| set | decides: words by | {' | '.join(columns)} | alone of all | passes |\n|---|---|{'---:|' * 7}")
     for key in dict.fromkeys((result["set"], result["row"]) for result in results):

@@ -118,9 +118,13 @@ def requirements(extras: str) -> list[str]:
     return names
 
 
-# transformers looks for accelerate when it is imported; for what other extras bring, when it is needed.
-IMPORTED_WITH = ("train", "contrast")
 Run = Callable[..., Fork]
+
+
+def server_of(extras: str) -> str:
+    """The extras that are there when torch and transformers are imported: transformers looks for accelerate then, and for
+    what other extras bring when it is needed."""
+    return extras if extras in ("train", "contrast") else ""
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +150,7 @@ def run_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         return sites[extras]
 
     def find(extras: str) -> Run:
-        own = extras if extras in IMPORTED_WITH else ""
+        own = server_of(extras)
         if own not in servers:
             kept = ("PATH", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA")
             environment = {name: os.environ[name] for name in kept if name in os.environ}
@@ -164,7 +168,7 @@ def run_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.xdist_group(f"extras {extras if extras in IMPORTED_WITH else ''}"))
+        pytest.param(case, marks=pytest.mark.xdist_group(f"extras {server_of(extras)}"))
         for case, (extras, _) in CASES.items()
     ],
 )
